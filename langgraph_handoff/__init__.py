@@ -1,0 +1,35 @@
+"""Move a case between agents without losing it: one owner, a typed package, an acceptance, a person before a write."""
+
+from langgraph_handoff.agents import Agent, Handoff, Human
+from langgraph_handoff.graph import add_handoffs, adecide, create_handoff_graph, decide
+from langgraph_handoff.package import Evidence, HandoffPackage
+from langgraph_handoff.routing import FirstMatch, ModelRouter, RuleRouter, UserRouter
+from langgraph_handoff.state import HandoffState
+from langgraph_handoff.storage import aconnect, connect
+from langgraph_handoff.tools import create_handoff_tool, privileged
+from langgraph_handoff.trace import ahops, ametrics, hops, metrics
+
+__all__ = (
+    "Agent",
+    "Evidence",
+    "FirstMatch",
+    "Handoff",
+    "HandoffPackage",
+    "HandoffState",
+    "Human",
+    "ModelRouter",
+    "RuleRouter",
+    "UserRouter",
+    "aconnect",
+    "add_handoffs",
+    "adecide",
+    "ahops",
+    "ametrics",
+    "connect",
+    "create_handoff_graph",
+    "create_handoff_tool",
+    "decide",
+    "hops",
+    "metrics",
+    "privileged",
+)

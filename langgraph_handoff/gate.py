@@ -1,0 +1,151 @@
+"""Where a privileged call stands in the ledger, and what that allows.
+
+The gate asks only the ledger, never the state: a state can be forged, forked or copied. What is written is found by its
+content (tenant, case, tool, identity), and a call is recognised by the message that made it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from langgraph_handoff.agents import normal_args
+from langgraph_handoff.desk import Desk, case_id_of, tell
+from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, digest_of, identity_key
+from langgraph_handoff.state import event, unanswered
+from langgraph_handoff.steps import Effect, Steps
+from langgraph_handoff.turn import refusal
+
+__all__ = ("Asked", "ledger_call", "settle_transfer", "standing", "wanted")
+
+SCHEMA_VERSION: Final = 1
+"""Part of every operation's key; raise it when the meaning of the key changes."""
+_MOST_REJECTIONS: Final = 2
+"""How often a person is asked for one and the same write before it is refused by rule."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A privileged call as the ledger knows it."""
+
+    call: ToolCall
+    proposal: Proposal
+    record: WriteRecord | None
+    """Where it stands; None when it has not been proposed yet."""
+    seq: int
+    """The sequence number of the next proposal."""
+    kind: str
+    """What a person would be asked: write, repeat, unknown or transfer."""
+    earlier: WriteRecord | None = None
+    """The same write as it was done before."""
+    barred: str = ""
+    """Why it is refused by rule."""
+
+
+def ledger_call(ledger: Ledger, name: str, *args: Any, **kwargs: Any) -> Effect:
+    """Return the effect of calling the ledger's method, or its async twin."""
+    return Effect(
+        lambda: getattr(ledger, name)(*args, **kwargs), lambda: getattr(ledger, f"a{name}")(*args, **kwargs)
+    )
+
+
+def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Proposal:
+    """Return what a call proposes to the ledger.
+
+    Raises:
+        pydantic.ValidationError: If the tool does not take the arguments.
+    """
+    reply, _ = unanswered(state.get("messages") or [])
+    message_id = reply.id if reply else ""
+    privilege = desk.catalog.privileges.get(call["name"])
+    case_id = case_id_of(state, config)
+    if privilege is None:  # a transfer that needs approval: each one is a question of its own
+        args: dict[str, Any] = dict(call["args"])
+        identity = {"call": f"{message_id}/{call['id']}", "args": args}
+    else:
+        args = normal_args(desk.catalog.tools[agent][call["name"]], call["args"])
+        names = privilege.identity if privilege.identity is not None else tuple(args)
+        identity = {name: args.get(name) for name in names}
+    ttl = desk.rules.request_ttl
+    return Proposal(
+        key=identity_key(
+            tenant=desk.rules.tenant, case_id=case_id, tool=call["name"], schema_version=SCHEMA_VERSION, identity=identity
+        ),
+        kind="write" if privilege else "transfer",
+        case_id=case_id,
+        tenant=desk.rules.tenant,
+        thread_id=str((config.get("configurable") or {}).get("thread_id") or ""),
+        call_id=f"{message_id}/{call['id']}",
+        agent=agent,
+        tool=call["name"],
+        args=args,
+        reason=str(reply.text) if isinstance(reply, AIMessage) else "",
+        expires_at=time.time() + ttl if ttl is not None else None,
+    )
+
+
+def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Steps:
+    """Return an `Asked` that says where the call stands."""
+    proposal = wanted(desk, state, config, call, agent)
+    digest = digest_of(proposal.tool, proposal.args)
+    mine: list[WriteRecord] = yield ledger_call(ledger, "records", case_id=proposal.case_id, call_id=proposal.call_id)
+    mine = [each for each in mine if each.tenant == proposal.tenant]
+    own = next((each for each in reversed(mine) if each.digest == digest), None)
+    edited = next((each for each in reversed(mine) if each.decision == "edit" and each.state != "denied"), None)
+    if edited is not None and (own is None or own.state in ("proposed", "denied")):
+        return _found(call, proposal, edited)
+    rows: list[WriteRecord] = yield ledger_call(ledger, "records", key=proposal.key)
+    if own is not None:
+        done = next((each for each in reversed(rows) if each.state == "done" and each.seq < own.seq), None)
+        return _found(call, proposal, own, done)
+    if not rows:
+        return Asked(call=call, proposal=proposal, record=None, seq=1, kind=proposal.kind)
+    return _asked_anew(call, proposal, rows, digest)
+
+
+def _found(call: ToolCall, proposal: Proposal, record: WriteRecord, earlier: WriteRecord | None = None) -> Asked:
+    kind = "unknown" if record.state == "unknown" else "repeat" if earlier else record.kind
+    return Asked(call=call, proposal=proposal, record=record, seq=record.seq, kind=kind, earlier=earlier)
+
+
+def _asked_anew(call: ToolCall, proposal: Proposal, rows: list[WriteRecord], digest: str) -> Asked:
+    """A new call for a write that the ledger knows already."""
+    last = rows[-1]
+    done = next((each for each in reversed(rows) if each.state == "done"), None)
+    ask: Callable[..., Asked] = lambda **more: Asked(call=call, proposal=proposal, **more)  # noqa: E731 (one shape, five uses)
+    if last.state == "proposed":
+        return ask(record=None, seq=last.seq, kind="repeat" if done else proposal.kind, earlier=done)
+    if last.state in ("executing", "unknown") or (last.state == "approved" and last.digest == digest):
+        # It was approved once and is not finished: the new call is answered by that one write.
+        return ask(record=last, seq=last.seq, kind="unknown" if last.state == "unknown" else last.kind)
+    rejections = [each for each in rows if each.decision == "reject"]
+    if len(rejections) >= _MOST_REJECTIONS and done is None:
+        said = rejections[-1].comment or "no reason was given"
+        barred = f"This was rejected {len(rejections)} times ({said}) and is not asked again. Do something else."
+        return ask(record=None, seq=last.seq + 1, kind=proposal.kind, barred=barred)
+    known = done or (last if last.state == "abandoned" else None)
+    return ask(record=None, seq=last.seq + 1, kind="repeat" if known else proposal.kind, earlier=known)
+
+
+def settle_transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Steps:
+    """Check, and use up, the approval that a transfer needs. Returns None, or the command that bars it."""
+    ledger = desk.ledger_of(config, call["name"])
+    asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
+    record = asked.record
+    if record is not None and record.state == "approved":
+        started = yield ledger_call(ledger, "move", record, "start", started_at=time.time())
+        yield ledger_call(ledger, "move", started, "finish", finished_at=time.time())
+        return None
+    if record is not None and record.state in ("executing", "done"):
+        return None  # a run that was killed behind the approval goes on
+    if record is not None and record.state == "denied":
+        text = f"The handoff was not approved: {record.comment or record.decision}. You keep the case."
+        told = tell([event("declined", agent, record.request_id, reason=text)])
+        return Command(update={"messages": [refusal(call, text)], "events": told}, goto=agent)
+    return Command(goto="approval")

@@ -1,0 +1,359 @@
+"""approval: the one place where a person is asked. One question a pass, and nothing before it that has an effect.
+
+The question is written to the ledger before it is asked, and the answer before anything is done about it. An answer counts only
+for a question that was shown: a pass that has just written its question cannot have been answered yet.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, interrupt
+from pydantic import ValidationError
+
+from langgraph_handoff.agents import Privilege, normal_args
+from langgraph_handoff.decisions import (
+    Decision,
+    NotADecision,
+    Request,
+    coerce_args,
+    read_answer,
+    request_payload,
+    response_schema,
+)
+from langgraph_handoff.desk import Desk, tell
+from langgraph_handoff.gate import Asked, ledger_call, standing
+from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, identity_key
+from langgraph_handoff.package import HandoffPackage, explain
+from langgraph_handoff.state import Event, as_messages, event, last_user_text, unanswered
+from langgraph_handoff.steps import Steps
+from langgraph_handoff.turn import refusal, result
+
+__all__ = ("approval",)
+
+_DOUBLE_CLICK: Final = 1.0
+"""Seconds after a new request in which a repeated bare answer is taken for a second click on the old one."""
+_UNKNOWN_ANSWERS: Final = ("done", "did_not_happen", "abandon")
+
+
+def approval(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
+    """Find the first call of the turn that needs a decision, and ask about it."""
+    messages: list[BaseMessage] = list(state.get("messages") or [])
+    reply, open_ids = unanswered(messages)
+    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    if reply is None or not open_ids:
+        return Command(goto=str(state.get("active_agent")))
+    gated = [call for call in reply.tool_calls if call["id"] in open_ids and desk.gated(agent, call["name"])]
+    for place, call in enumerate(gated):
+        ledger = desk.ledger_of(config, call["name"])
+        try:
+            asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
+        except ValidationError as error:  # the arguments were changed behind our back
+            text = f"The arguments of {call['name']} are not valid: {explain(error)}. Nothing was done."
+            return Command(update={"messages": [refusal(call, text)]}, goto="approval")
+        sitting = _Sitting(desk, ledger, state, agent, reply, asked, last=place == len(gated) - 1)
+        settled = yield from sitting.settle()
+        if settled is not None:
+            return settled
+    return Command(goto=desk.dispatch(reply, open_ids, agent))
+
+
+class _Sitting:
+    """One look at one gated call."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        ledger: Ledger,
+        state: Mapping[str, Any],
+        agent: str,
+        reply: AIMessage,
+        asked: Asked,
+        *,
+        last: bool,
+    ) -> None:
+        self.desk, self.ledger, self.state, self.agent, self.reply = desk, ledger, state, agent, reply
+        self.asked, self.call, self.last = asked, asked.call, last
+        self.privilege = desk.catalog.privileges.get(self.call["name"]) or Privilege(allowed_decisions=("approve", "reject"))
+        self.messages: list[BaseMessage] = list(state.get("messages") or [])
+
+    def settle(self) -> Steps:
+        """Return None when the call may be carried out, else the command that answers, asks or goes on."""
+        asked, record = self.asked, self.asked.record
+        if asked.barred:
+            return self._refused(asked.barred, [event("barred", self.agent, asked.proposal.call_id, tool=self.call["name"])])
+        if record is not None and record.state in ("approved", "executing", "done"):
+            return None
+        if record is not None and record.state in ("denied", "abandoned"):
+            return self._refused(self._denial(record), [])
+        if record is None and asked.kind == "write" and self.privilege.when and not self.privilege.when(asked.proposal.args):
+            return (yield from self._pass_by_rule())
+        return (yield from self._ask())
+
+    def _pass_by_rule(self) -> Steps:
+        record, _ = yield ledger_call(self.ledger, "propose", self.asked.proposal, seq=self.asked.seq)
+        if record.state == "proposed":
+            yield ledger_call(
+                self.ledger, "move", record, "approve", decision="approve", approver="rule", decided_at=time.time()
+            )
+        return None
+
+    def _ask(self) -> Steps:
+        """Put the question into the ledger, ask, and act on the answer."""
+        if self.asked.kind == "unknown" and self.asked.record is not None:
+            record, fresh = self.asked.record, False
+        else:
+            record, fresh = yield ledger_call(self.ledger, "propose", self.asked.proposal, seq=self.asked.seq)
+        if record.state == "proposed" and self._superseded():
+            return (yield from self._close(record, "superseded", "The user said something else meanwhile."))
+        if record.state == "proposed" and self._expired(record):
+            return (yield from self._close(record, "expired", "Nobody decided in time."))
+        request = self._request(record)
+        answer = interrupt(request_payload(request), response_schema=response_schema(request))
+        decision = read_answer(answer, request)
+        if isinstance(decision, Decision) and fresh:
+            decision = NotADecision(why="The question had not been shown when this answer came.")
+        if isinstance(decision, Decision) and record.state == "proposed" and self._expired(record):
+            return (yield from self._close(record, "expired", "Nobody decided in time."))
+        if isinstance(decision, Decision) and decision.bare:
+            decision = yield from self._unless_double_click(decision, record)
+        if isinstance(decision, NotADecision):
+            return self._again(record, decision)
+        return (yield from self._decided(record, decision))
+
+    # Acting on an answer.
+
+    def _decided(self, record: WriteRecord, decision: Decision) -> Steps:
+        if self.asked.kind == "unknown":
+            return (yield from self._cleared_up(record, decision))
+        if decision.type == "approve":
+            yield ledger_call(self.ledger, "move", record, "approve", **_who(decision))
+            return self._go_on(self._story(record, decision), [])
+        if decision.type == "edit":
+            return (yield from self._edited(record, decision))
+        yield ledger_call(self.ledger, "move", record, "deny", **_who(decision))
+        story = self._story(record, decision)
+        if decision.type == "respond":
+            return self._go_on(story, [result(self.call, decision.message or "")])
+        return self._refused(self._rejection(decision), story, case={"refused": [self._refusal_line(record, decision)]})
+
+    def _edited(self, record: WriteRecord, decision: Decision) -> Steps:
+        """Approve other arguments than the model's: they are an operation of their own, with their own key."""
+        tool = self.desk.catalog.tools[self.agent][self.call["name"]]
+        if decision.tool not in (None, tool.name):
+            return self._again(record, NotADecision(why=f"An edit may change arguments, not the tool ({decision.tool})."))
+        schema = tool.tool_call_schema
+        plain = schema if isinstance(schema, dict) else schema.model_json_schema()
+        try:
+            args = normal_args(tool, coerce_args(decision.args or {}, plain, record.args))
+        except ValidationError as error:
+            return self._again(record, NotADecision(why=f"The edited arguments are not valid: {explain(error)}."))
+        proposal = self._edited_proposal(args)
+        if proposal.key == record.key:  # the edit left the identity as it is: the same question with other details
+            revised, _ = yield ledger_call(self.ledger, "propose", proposal, seq=record.seq)
+            yield ledger_call(self.ledger, "move", revised, "approve", **_who(decision))
+            return self._go_on(self._story(record, decision, args), [])
+        rows: list[WriteRecord] = yield ledger_call(self.ledger, "records", key=proposal.key)
+        if any(each.state in ("done", "executing", "unknown", "approved") and each.call_id != proposal.call_id for each in rows):
+            return self._again(record, NotADecision(why="A write with exactly these arguments was made before; reject, or edit again."))
+        seq = rows[-1].seq + (rows[-1].state != "proposed" and rows[-1].call_id != proposal.call_id) if rows else 1
+        edited, _ = yield ledger_call(self.ledger, "propose", proposal, seq=seq)
+        if edited.state == "proposed":
+            yield ledger_call(self.ledger, "move", edited, "approve", **_who(decision))
+        # Last, so that a crash before it leaves a question that can be answered, not an answer without its write.
+        yield ledger_call(self.ledger, "move", record, "deny", **_who(decision))
+        return self._go_on(self._story(record, decision, args), [])
+
+    def _edited_proposal(self, args: dict[str, Any]) -> Proposal:
+        given = self.asked.proposal
+        names = self.privilege.identity if self.privilege.identity is not None else tuple(args)
+        identity = {name: args.get(name) for name in names}
+        key = identity_key(
+            tenant=given.tenant, case_id=given.case_id, tool=given.tool, schema_version=1, identity=identity
+        )
+        fields = {name: getattr(given, name) for name in ("kind", "case_id", "tenant", "thread_id", "call_id", "agent", "tool", "reason", "expires_at")}
+        return Proposal(key=key, args=args, **fields)
+
+    def _cleared_up(self, record: WriteRecord, decision: Decision) -> Steps:
+        """Act on what a person says about a write of unknown outcome."""
+        story = self._story(record, decision)
+        if decision.type == "done":
+            said = decision.message or f"{decision.by or 'A person'} confirmed that it happened."
+            yield ledger_call(self.ledger, "move", record, "confirm", result=said, finished_at=time.time(), **_who(decision))
+            return self._go_on(story, [])
+        if decision.type == "did_not_happen":
+            yield ledger_call(self.ledger, "move", record, "retry", **_who(decision))
+            return self._go_on(story, [])
+        yield ledger_call(self.ledger, "move", record, "abandon", **_who(decision))
+        text = f"The outcome of {record.tool} is unknown and it was given up. It was not carried out again."
+        return self._refused(text, story, case={"refused": [f"{record.tool}: outcome unknown, given up"]})
+
+    def _close(self, record: WriteRecord, how: str, text: str) -> Steps:
+        yield ledger_call(self.ledger, "move", record, "deny", decision=how, approver="rule", decided_at=time.time(), comment=text)
+        told = [event(how, self.agent, record.request_id, tool=record.tool)]
+        return self._refused(f"The request was closed without a decision ({how}): {text} Nothing was done.", told)
+
+    # Where it goes next.
+
+    def _again(self, record: WriteRecord, why: NotADecision) -> Command[Any]:
+        """Keep the words that came instead of a decision, and ask again."""
+        kept: list[AnyMessage] = [
+            HumanMessage(message.content, id=message.id)
+            for given in why.messages
+            for message in as_messages(given)
+            if isinstance(message, HumanMessage)
+        ]
+        count = sum(1 for each in self.state.get("events") or [] if each["kind"] == "not_a_decision")
+        told = tell([event("not_a_decision", self.agent, f"{record.request_id}:{count}", why=why.why, request_id=record.request_id)])
+        return Command(update={"messages": kept, "events": told}, goto="approval")
+
+    def _go_on(self, story: Sequence[Event], answers: Sequence[BaseMessage]) -> Command[Any]:
+        """Record a decision; ask about the next call if there is one, else begin the turn's work."""
+        update: dict[str, Any] = {"events": tell(story)}
+        if answers:
+            update["messages"] = list(answers)
+        if not self.last:
+            return Command(update=update, goto="approval")
+        answered = {self.call["id"]} if answers else set()
+        _, open_ids = unanswered(self.messages)
+        left = [each for each in open_ids if each not in answered]
+        return Command(update=update, goto=self.desk.dispatch(self.reply, left, self.agent))
+
+    def _refused(self, text: str, story: Sequence[Event], *, case: dict[str, Any] | None = None) -> Command[Any]:
+        command = self._go_on(story, [refusal(self.call, text).model_copy(update={"additional_kwargs": {}})])
+        if case and isinstance(command.update, dict):
+            command.update["case"] = case
+        return command
+
+    # What is asked, and what is told of it.
+
+    def _request(self, record: WriteRecord) -> Request:
+        proposed = self.asked.proposal if self.asked.kind != "unknown" else record
+        allowed = _UNKNOWN_ANSWERS if self.asked.kind == "unknown" else self.privilege.allowed_decisions
+        tool = self.desk.catalog.tools.get(self.agent, {}).get(record.tool)
+        schema = tool.tool_call_schema if tool is not None else None
+        expires = record.expires_at
+        return Request(
+            kind=self.asked.kind,  # type: ignore[arg-type]
+            request_id=record.request_id,
+            digest=record.digest,
+            epoch=record.epoch,
+            case_id=record.case_id,
+            agent=self.agent,
+            hop_chain=_hop_chain(self.state),
+            reason=record.reason,
+            tool=record.tool,
+            args=dict(proposed.args),
+            description=self._description(record),
+            allowed_decisions=tuple(allowed),
+            args_schema=schema.model_json_schema() if schema is not None and not isinstance(schema, dict) else schema,
+            latest_user_message=last_user_text(self.messages),
+            expires_at=datetime.datetime.fromtimestamp(expires, datetime.UTC).isoformat() if expires is not None else None,
+            note=self._note(record),
+            evidence=self._evidence(record),
+        )
+
+    def _description(self, record: WriteRecord) -> str:
+        """Return the Markdown that screens show: what is asked, by whom, why, and the package."""
+        given = self.privilege.description
+        lead = given(record.args) if callable(given) else given
+        headline = {
+            "unknown": f"**Nobody knows whether `{record.tool}` happened.** Say done, did_not_happen or abandon.",
+            "repeat": f"**`{record.tool}` was done before in this case.** Approve only if it shall be done again.",
+            "transfer": f"**{self.agent} wants to hand the case over** with `{record.tool}`.",
+        }.get(self.asked.kind, f"**{self.agent} wants to run `{record.tool}`.**")
+        parts = [lead, headline] if lead else [headline]
+        parts.append("\n".join(f"- `{key}`: {_shown(value)}" for key, value in record.args.items()))
+        if record.reason:
+            parts.append(f"Reason given: {record.reason}")
+        earlier = self.asked.earlier
+        if earlier is not None:
+            parts.append(f"Earlier: by {earlier.agent}, approved by {earlier.approver}; result: {_shown(earlier.result)}")
+        package = self.state.get("handoff")
+        if isinstance(package, HandoffPackage) and package.to_agent == self.agent:
+            parts.append(package.brief())
+        return "\n\n".join(part for part in parts if part)
+
+    def _evidence(self, record: WriteRecord) -> dict[str, Any]:
+        if self.asked.kind == "unknown":
+            shown = ("op", "started_at", "token", "error", "approver", "decided_at")
+            return {name: getattr(record, name) for name in shown}
+        earlier = self.asked.earlier
+        if earlier is None:
+            return {}
+        return {name: getattr(earlier, name) for name in ("op", "agent", "approver", "finished_at", "result")}
+
+    def _note(self, record: WriteRecord) -> str:
+        for each in reversed(self.state.get("events") or []):
+            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == record.request_id:
+                return str(each["detail"]["why"])
+        return ""
+
+    def _story(self, record: WriteRecord, decision: Decision, args: Mapping[str, Any] | None = None) -> list[Event]:
+        """Return the record of a gated call: asked, and by whom it was answered."""
+        asked = event("asked", self.agent, record.request_id, tool=record.tool, digest=record.digest, request=self.asked.kind)
+        asked["at"] = record.proposed_at
+        detail = {"decision": decision.type, "by": decision.by or "unnamed", "comment": decision.message, "tool": record.tool}
+        decided = event("decided", self.agent, record.request_id, **detail, **({"args": dict(args)} if args else {}))
+        return [asked, decided]
+
+    def _rejection(self, decision: Decision) -> str:
+        who = decision.by or "the reviewer"
+        why = f": {decision.message}" if decision.message else " and gave no reason"
+        return f"{self.call['name']} was rejected by {who}{why}. Nothing was done."
+
+    def _refusal_line(self, record: WriteRecord, decision: Decision) -> str:
+        given = ", ".join(f"{key}={_shown(value)}" for key, value in record.args.items())
+        return f"{record.tool}({given}): rejected" + (f" ({decision.message})" if decision.message else "")
+
+    def _denial(self, record: WriteRecord) -> str:
+        return f"{record.tool} was not carried out ({record.decision}): {record.comment or 'no reason was given'}."
+
+    # When an answer does not count.
+
+    def _expired(self, record: WriteRecord) -> bool:
+        return record.expires_at is not None and time.time() > record.expires_at
+
+    def _superseded(self) -> bool:
+        if self.desk.rules.on_message != "supersede":
+            return False
+        place = next(i for i, message in enumerate(self.messages) if message.id == self.reply.id)
+        return any(isinstance(message, HumanMessage) for message in self.messages[place:])
+
+    def _unless_double_click(self, decision: Decision, record: WriteRecord) -> Steps:
+        """Take a bare answer that repeats the last one within a second of a new request for a second click."""
+        if time.time() - record.proposed_at >= _DOUBLE_CLICK:
+            return decision
+        others: list[WriteRecord] = yield ledger_call(self.ledger, "records", thread_id=record.thread_id)
+        decided = [each for each in others if each.decided_at is not None and each.op != record.op]
+        last = max(decided, key=lambda each: each.decided_at or 0.0, default=None)
+        if last is not None and last.bare and last.decision == decision.type:
+            return NotADecision(why="The same answer was just given to another request; this looks like a second click on that one.")
+        return decision
+
+
+def _who(decision: Decision) -> dict[str, Any]:
+    return {
+        "decision": decision.type,
+        "approver": decision.by or "unnamed",
+        "decided_at": time.time(),
+        "comment": decision.message,
+        "bare": decision.bare,
+    }
+
+
+def _hop_chain(state: Mapping[str, Any]) -> tuple[str, ...]:
+    owners = [each for each in state.get("events") or [] if each["kind"] in ("opened", "reopened", "stale_owner", "accepted", "returned", "declined")]
+    chain = [str(each.get("detail", {}).get("to") or each["agent"]) for each in owners]
+    return tuple(chain[-12:])
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+

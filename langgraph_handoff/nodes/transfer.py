@@ -1,0 +1,369 @@
+"""transfer: the one place where a case changes its owner.
+
+Package, `active_agent`, ownership, events and the call's result are one update, so no stored state has one without the
+others. Nothing moves before everything was checked; what fails is a result for the sender, who keeps the case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END
+from langgraph.types import Command
+
+from langgraph_handoff.agents import ESCALATE, Handoff, OnReply
+from langgraph_handoff.context import redacted
+from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
+from langgraph_handoff.errors import PackageError
+from langgraph_handoff.gate import settle_transfer
+from langgraph_handoff.lifecycle import TRANSFER, advance
+from langgraph_handoff.steps import Steps
+from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.state import Event, Ownership, event, last_user_text, ownership_of, unanswered, user_turn
+from langgraph_handoff.turn import refusal, result
+
+__all__ = ("transfer",)
+
+_TRAIL: Final = 12
+"""Pairs of agents whose last transfer is remembered; a bounce is always among the newest."""
+_SHOWN: Final = 400
+"""Characters of a result that a package repeats; the whole result stays in the talk."""
+
+
+def transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
+    """Carry out the call that ends the turn, or give a lent case back after its owner has answered."""
+    reply, open_ids = unanswered(state.get("messages") or [])
+    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    call = next((each for each in reply.tool_calls if each["id"] in open_ids), None) if reply else None
+    move = _Move(desk, state, config, agent, reply)
+    if call is None:
+        return move.unwind()
+    kind = desk.kinds(agent).get(call["name"], "transfer")
+    if kind == "close":
+        return move.close(call)
+    if kind == "decline":
+        return move.decline(call)
+    if kind == "return":
+        return move.give_back(call)
+    edge = _edge(desk, agent, call)
+    if edge is None:
+        return move.undeclared(call)
+    if edge.approval:
+        barred = yield from settle_transfer(desk, state, config, call, agent)
+        if barred is not None:
+            return barred
+    return move.hand_over(call, edge)
+
+
+def _edge(desk: Desk, agent: str, call: ToolCall) -> Handoff | None:
+    """Return the edge that a call goes over; an escalation has one of its own. None for a handoff that is not declared."""
+    declared = desk.catalog.edges[agent].get(call["name"])
+    if declared is not None:
+        return declared
+    if call["name"] == ESCALATE and desk.catalog.people:
+        return Handoff(to=next(iter(desk.catalog.people)), tool_name=ESCALATE)
+    return None
+
+
+class _Move:
+    """One change of owner in the making: what is known before it, and the update that it becomes."""
+
+    def __init__(
+        self, desk: Desk, state: Mapping[str, Any], config: RunnableConfig, agent: str, reply: AIMessage | None
+    ) -> None:
+        self.desk, self.state, self.agent, self.reply = desk, state, agent, reply
+        self.ownership = ownership_of(state)
+        self.messages: list[BaseMessage] = list(state.get("messages") or [])
+        self.case_id = case_id_of(state, config)
+        package = state.get("handoff")
+        self.held = package if isinstance(package, HandoffPackage) and package.to_agent == agent else None
+
+    # The four ways in which a turn ends.
+
+    def hand_over(self, call: ToolCall, edge: Handoff) -> Command[Any]:
+        """Check an offered package and, if all is well, give the case to the edge's destination."""
+        over = self._budget_over()
+        target = self.desk.rules.on_budget if over and self.desk.rules.on_budget else edge.to
+        if over and target == edge.to and not self.desk.rules.on_budget:
+            return self._stay(call, "budget", over)
+        offered = event("offered", self.agent, self._id(call), to=target)
+        try:
+            package = self._package(edge, target, call["args"])
+        except PackageError as error:
+            return self._stay(call, "invalid", f"{error}", offered)
+        reason = self._declines(edge, package)
+        if reason:
+            return self._stay(call, "declined", f"{target} declined: {reason}", offered, advance(TRANSFER, "offered", "decline"))
+        if not over and (bounce := self._bounce(package)):
+            return self._stay(call, "bounce", bounce, offered)
+        advance(TRANSFER, "offered", "accept")
+        stack = self._stack(edge, target)
+        text = f"{target} has the case now." if not over else f"The handoffs of this turn are used; {target} has the case now."
+        said = self._announced(edge, package)
+        accepted = event("accepted", target, self._id(call), **self._detail(package))
+        events = [offered, accepted] if not over else [event("budget", self.agent, self._id(call)), offered, accepted]
+        return self._moved(package, stack, [result(call, text), *said], events, target)
+
+    def undeclared(self, call: ToolCall) -> Command[Any]:
+        """Refuse a handoff that the catalogue does not know; an agent with a graph of its own may ask for one."""
+        known = ", ".join(self.desk.catalog.edges[self.agent]) or "none"
+        return self._stay(call, "forbidden", f"{self.agent} has no handoff called {call['name']!r}. Declared: {known}.")
+
+    def give_back(self, call: ToolCall) -> Command[Any]:
+        """Give a lent case back to its lender, by the borrower's own call."""
+        target = self.desk.return_target(self.agent, self.state)
+        if target is None:
+            return self._stay(call, "invalid", "Nobody lent you this case, so there is nobody to give it back to.")
+        try:
+            package = self._package(None, target, call["args"])
+        except PackageError as error:
+            return self._stay(call, "invalid", f"{error}")
+        stack = [*(self.ownership.get("stack") or [])][:-1]
+        done = event(advance(TRANSFER, "accepted", "return"), self.agent, self._id(call), **self._detail(package))
+        return self._moved(package, stack, [result(call, f"{target} has the case again.")], [done], target, how="return")
+
+    def decline(self, call: ToolCall) -> Command[Any]:
+        """Give a case that was just received back to its sender, with the reason."""
+        sender = self.desk.catalog.owner(self.held.from_agent) if self.held else None
+        reason = str(call["args"].get("reason") or "").strip()
+        if sender is None or sender == self.agent or self.ownership.get("how") == "decline":
+            return self._stay(call, "invalid", "This case cannot be declined any more: answer, or hand it on.")
+        if not reason:
+            return self._stay(call, "invalid", "Say why: `reason` is empty.")
+        package = self._package(None, sender, {"reason": f"{self.agent} declined: {reason}"})
+        stack = self.ownership.get("stack") or []
+        if stack and stack[-1]["agent"] == sender:
+            stack = stack[:-1]
+        declined = event(advance(TRANSFER, "accepted", "decline"), self.agent, self._id(call), **self._detail(package))
+        return self._moved(package, stack, [result(call, f"{sender} has the case again.")], [declined], sender, how="decline")
+
+    def close(self, call: ToolCall) -> Command[Any]:
+        """Close the case with the owner's last words, or open the next follow-up first."""
+        words = str(call["args"].get("message") or "").strip()
+        if not words:
+            return self._stay(call, "invalid", "Say your last words to the user: `message` is empty.")
+        queue = self.ownership.get("queue") or []
+        said = AIMessage(words, name=self.agent, id=f"{self._id(call)}:said")
+        if queue and not self._budget_over():
+            return self._follow_up(call, queue, said)
+        self.ownership["closed"] = True
+        self.ownership["stack"] = []
+        self.ownership["queue"] = []
+        closed = event(advance(TRANSFER, "accepted", "close"), self.agent, self._id(call))
+        update = {"messages": [result(call, "The case is closed."), said], "ownership": self.ownership, "events": tell([closed])}
+        return Command(update=update, goto=END)
+
+    def unwind(self) -> Command[Any]:
+        """Give a lent case back after its borrower has answered, without asking a model."""
+        target = self.desk.return_target(self.agent, self.state)
+        stack = [*(self.ownership.get("stack") or [])]
+        if target is None or self.reply is None:
+            return Command(goto=END)
+        rule = stack.pop()["rule"]
+        spoken = str(self.reply.text)
+        package = self._package(None, target, {"reason": f"{self.agent} has answered the user.", "summary": spoken})
+        done = event(advance(TRANSFER, "accepted", "return"), self.agent, f"{self.reply.id}:back", **self._detail(package))
+        goto = target if rule == "report" else END
+        return self._moved(package, stack, [], [done], target, how="return", goto=goto)
+
+    # What is checked.
+
+    def _budget_over(self) -> str:
+        rules, held = self.desk.rules, self.ownership
+        if held.get("turn_hops", 0) >= rules.max_handoffs or held.get("hop", 0) >= rules.max_case_handoffs:
+            return "The handoffs of this turn are used. You keep the case: answer the user now."
+        return ""
+
+    def _package(self, edge: Handoff | None, target: str, content: Mapping[str, Any]) -> HandoffPackage:
+        kind = self.desk.catalog.package_of(edge) if edge and target == edge.to else HandoffPackage
+        given = dict(content)
+        if edge and len(edge.actions) == 1:
+            given["requested_action"] = edge.actions[0]
+        elif edge and edge.actions and given.get("requested_action", edge.actions[0]) not in edge.actions:
+            raise PackageError(problem=f"requested_action must be one of {', '.join(edge.actions)}")
+        if kind is HandoffPackage and edge and target != edge.to:
+            given = {name: value for name, value in given.items() if name in HandoffPackage.content_fields()}
+        done = given.get("completed_actions") or []
+        if isinstance(done, list | tuple):  # anything else is a mistake that validation names
+            given["completed_actions"] = [*done, *self._beside()]
+        given = {name: redacted(value, self.desk.rules.redactors) for name, value in given.items()}
+        request = redacted(last_user_text(self.messages), self.desk.rules.redactors)
+        hop = self.ownership.get("hop", 0) + 1
+        return kind.from_content(
+            given,
+            max_bytes=self.desk.rules.max_package_bytes,
+            handoff_id=f"{self.case_id}:{self.ownership.get('epoch', 0) + 1}",
+            case_id=self.case_id,
+            from_agent=self.agent,
+            to_agent=target,
+            hop=hop,
+            epoch=self.ownership.get("epoch", 0) + 1,
+            created_at=timestamp(),
+            return_to=self.agent if edge and edge.on_reply != "keep" else None,
+            user_request=request,
+            permissions=tuple(sorted(self.desk.catalog.tools.get(target, ()))),
+        )
+
+    def _beside(self) -> list[str]:
+        """Return the results of the calls that stood beside the handoff: the sender could not tell of them yet."""
+        if self.reply is None:
+            return []
+        calls = {call["id"]: call for call in self.reply.tool_calls}
+        kinds = self.desk.kinds(self.agent)
+        lines: list[str] = []
+        for message in self.messages:
+            call = calls.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+            if call is not None and isinstance(message, ToolMessage) and kinds.get(call["name"]) in ("read", "write"):
+                given = ", ".join(f"{key}={value!r}" for key, value in call["args"].items())
+                lines.append(f"{call['name']}({given})"[:_SHOWN] + f" -> {str(message.text)[:_SHOWN]}")
+        return lines
+
+    def _declines(self, edge: Handoff, package: HandoffPackage) -> str:
+        """Return the destination's reason against the package; empty when it takes the case."""
+        if edge.is_enabled is not None and not edge.is_enabled(self.state):
+            return "this handoff is not available now"
+        target = self.desk.catalog.agents.get(package.to_agent)
+        wanted = dict.fromkeys((*edge.requires, *(target.requires if target else ())))
+        facts = {**((self.state.get("case") or {}).get("facts") or {}), **package.known_facts}
+        own = package.content()
+        missing = [name for name in wanted if facts.get(name) in (None, "") and own.get(name) in (None, "")]
+        if missing:
+            return f"it needs {', '.join(missing)}. Find out and put it into `known_facts`"
+        verdict = target.accepts(package) if target and target.accepts else None
+        if verdict is False:
+            return "it does not take this package"
+        return verdict if isinstance(verdict, str) else ""
+
+    def _bounce(self, package: HandoffPackage) -> str:
+        """Return why a case may not go straight back to where it came from; empty when something new is known."""
+        given = (self.ownership.get("trail") or [{}])[-1]
+        if given.get("from") != package.to_agent or given.get("to") != self.agent:
+            return ""
+        since = _since(self.messages, given["message"])
+        if any(isinstance(each, HumanMessage) for each in since) or any(self._is_news(each) for each in since):
+            return ""
+        fresh = [*package.known_facts, *package.artifacts, *package.completed_actions]
+        if set(map(str, fresh)) - set(given["known"]):
+            return ""
+        return (
+            f"{package.to_agent} gave you this case and nothing new is known since. A new fact, artifact, tool result, completed action, "
+            "decision or user message would count. Work on it, hand it to somebody else, or answer the user."
+        )
+
+    def _is_news(self, message: BaseMessage) -> bool:
+        if not isinstance(message, ToolMessage) or message.status == "error":
+            return False
+        kinds = self.desk.kinds(self.agent)
+        return kinds.get(message.name or "", "") in ("read", "write")
+
+    def _stack(self, edge: Handoff, target: str) -> list[dict[str, str]]:
+        """Return the return stack after a handoff: lenders on top of each other; handing to one of them unwinds to it."""
+        stack = [*(self.ownership.get("stack") or [])]
+        lenders = [item["agent"] for item in stack]
+        if target in lenders:
+            return stack[: lenders.index(target)]
+        agent = self.desk.catalog.agents.get(target)
+        rule: OnReply = edge.on_reply if edge.to == target else "keep"
+        if rule != "keep":
+            return [*stack, {"agent": self.agent, "rule": rule}]
+        if agent and agent.return_to:
+            return [*stack, {"agent": agent.return_to, "rule": "return"}]
+        return stack
+
+    # What it becomes.
+
+    def _moved(
+        self,
+        package: HandoffPackage,
+        stack: Sequence[dict[str, str]],
+        written: Sequence[BaseMessage],
+        happened: Sequence[Event],
+        target: str,
+        *,
+        how: Literal["handoff", "return", "decline"] = "handoff",
+        goto: str | None = None,
+    ) -> Command[Any]:
+        held = self.ownership
+        last = self.reply.id if self.reply else ""
+        known = [*package.known_facts, *package.artifacts, *package.completed_actions]
+        step = {"from": self.agent, "to": target, "message": last, "known": [str(each) for each in known]}
+        trail = [*(held.get("trail") or []), step][-_TRAIL:]
+        counted = held.get("turn_hops", 0) + (how == "handoff")
+        queue = [item for item in held.get("queue") or [] if item["to"] != target]
+        ownership = Ownership(
+            epoch=held.get("epoch", 0) + 1,
+            hop=package.hop,
+            turn=user_turn(self.messages),
+            turn_hops=counted,
+            stack=[*stack],
+            queue=queue,
+            trail=trail,
+            how=how,
+            closed=False,
+        )
+        update = {
+            "messages": list(written),
+            "active_agent": target,
+            "handoff": package.dump(),
+            "ownership": ownership,
+            "case": _learned(package),
+            "events": tell(happened),
+        }
+        if self.desk.rules.on_handoff is not None:
+            self.desk.rules.on_handoff(package)
+        return Command(update=update, goto=goto or target)
+
+    def _stay(self, call: ToolCall, kind: str, text: str, *earlier: Event | str) -> Command[Any]:
+        """Answer the call with a refusal; the sender keeps the case and its budget."""
+        events = [each for each in earlier if not isinstance(each, str)]
+        events.append(event(kind, self.agent, self._id(call), reason=text))
+        return Command(update={"messages": [refusal(call, text)], "events": tell(events)}, goto=self.agent)
+
+    def _follow_up(self, call: ToolCall, queue: Sequence[Mapping[str, Any]], said: AIMessage) -> Command[Any]:
+        """Open the first waiting follow-up instead of closing; one that is not valid is dropped with an event."""
+        first = queue[0]
+        self.ownership["queue"] = [dict(item) for item in queue[1:]]
+        edge = self.desk.catalog.edge_between(str(first["from"]), str(first["to"])) or Handoff(to=str(first["to"]))
+        if first["to"] == self.agent or self.desk.catalog.owner(str(first["to"])) is None:
+            return self.close(call)
+        try:
+            package = self._package(edge, edge.to, first["content"])
+        except PackageError as error:
+            return self._stay(call, "invalid", f"The follow-up for {edge.to} has no valid package: {error}")
+        if reason := self._declines(edge, package):
+            return self._stay(call, "declined", f"The follow-up for {edge.to} was declined: {reason}")
+        opened = event("accepted", edge.to, self._id(call), **self._detail(package), follow_up=True)
+        text = f"Your part is closed; {edge.to} has the case for the follow-up."
+        return self._moved(package, [], [result(call, text), said], [opened], edge.to)
+
+    def _announced(self, edge: Handoff, package: HandoffPackage) -> list[AIMessage]:
+        if edge.announce is None or package.to_agent != edge.to:
+            return []
+        text = edge.announce(package) if callable(edge.announce) else edge.announce
+        return [AIMessage(text, name=self.agent, id=f"{package.handoff_id}:announced")]
+
+    def _detail(self, package: HandoffPackage) -> dict[str, Any]:
+        return {"from": package.from_agent, "to": package.to_agent, "hop": package.hop, "handoff_id": package.handoff_id, "reason": package.reason}
+
+    def _id(self, call: ToolCall) -> str:
+        return f"{self.reply.id if self.reply else ''}/{call['id']}"
+
+
+def _learned(package: HandoffPackage) -> dict[str, Any]:
+    """Return what a package adds to the case file."""
+    learned: dict[str, Any] = {
+        "facts": package.known_facts,
+        "constraints": list(package.constraints),
+        "artifacts": package.artifacts,
+        "completed_actions": list(package.completed_actions),
+        "open_questions": list(package.open_questions),
+    }
+    return {name: value for name, value in learned.items() if value}
+
+
+def _since(messages: Sequence[BaseMessage], message_id: str) -> Sequence[BaseMessage]:
+    start = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].id == message_id), -1)
+    return messages[start + 1 :]

@@ -1,0 +1,184 @@
+"""write: the one caller of privileged functions. One approved write, at most once, alone in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+
+from langgraph_handoff.agents import Privilege
+from langgraph_handoff.desk import Desk, tell
+from langgraph_handoff.errors import WriteInProgressError, WriteNotApplied
+from langgraph_handoff.gate import Asked, ledger_call, standing
+from langgraph_handoff.ledger import Ledger, WriteRecord, owner_alive, owner_token
+from langgraph_handoff.nodes.tools import one_result
+from langgraph_handoff.state import event, unanswered
+from langgraph_handoff.steps import Effect, Steps
+from langgraph_handoff.turn import next_work, refusal, result
+
+__all__ = ("write",)
+
+_T = TypeVar("_T")
+
+
+def write(desk: Desk, runners: Mapping[str, ToolNode], state: Mapping[str, Any], config: RunnableConfig) -> Steps:
+    """Carry out the turn's next write if the ledger says that it is approved."""
+    messages: list[BaseMessage] = list(state.get("messages") or [])
+    reply, open_ids = unanswered(messages)
+    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    work = next_work(reply, open_ids, desk.kinds(agent)) if reply else None
+    if reply is None or work is None or work.kind != "write":
+        return Command(goto=agent if reply is None else desk.dispatch(reply, open_ids, agent))
+    call = work.calls[0]
+    ledger = desk.ledger_of(config, call["name"])
+    asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
+    record = asked.record
+    if record is None or record.state in ("proposed", "denied", "abandoned"):
+        return Command(goto="approval")
+    desk_write = _Write(desk, ledger, runners[agent], record, call, config)
+    if record.state == "executing":
+        record = yield from desk_write.orphaned(record)
+    if record.state == "unknown":
+        record = yield from desk_write.probed(record)
+    if record.state == "unknown":
+        return Command(goto="approval")
+    left = [each for each in open_ids if each != call["id"]]
+    if record.state == "done":
+        message, update, replayed = desk_write.recorded(record), {}, True
+    else:
+        outcome = yield from desk_write.execute(record)
+        if outcome is None:
+            return Command(goto="write")  # unknown now: the next pass asks the probe, then a person
+        message, update = outcome
+        replayed = False
+    return _done(desk, reply, left, agent, record, message, update, replayed=replayed)
+
+
+def _done(
+    desk: Desk,
+    reply: AIMessage,
+    left: list[str],
+    agent: str,
+    record: WriteRecord,
+    message: ToolMessage,
+    update: Mapping[str, Any],
+    *,
+    replayed: bool,
+) -> Command[Any]:
+    applied = message.status != "error"
+    told = tell([event("written" if applied else "not_written", agent, record.request_id, tool=record.tool, replayed=replayed)])
+    changes = {**update, "messages": [*update.get("messages", []), message], "events": told}
+    if applied:
+        given = ", ".join(f"{key}={value!r}" for key, value in record.args.items())
+        line = f"{record.tool}({given}) -> {str(message.text)[:400]}"
+        changes["case"] = {**update.get("case", {}), "completed_actions": [line]}
+    return Command(update=changes, goto=desk.dispatch(reply, left, agent))
+
+
+class _Write:
+    """One operation of the ledger on its way to an end."""
+
+    def __init__(
+        self, desk: Desk, ledger: Ledger, runner: ToolNode, record: WriteRecord, call: ToolCall, config: RunnableConfig
+    ) -> None:
+        self.ledger, self.runner, self.call, self.config = ledger, runner, call, config
+        self.privilege: Privilege = desk.catalog.privileges[call["name"]]
+
+    def execute(self, record: WriteRecord) -> Steps:
+        """Claim the operation, run the tool, record what came of it. Returns None when nobody can know."""
+        claimed: WriteRecord = yield ledger_call(
+            self.ledger, "move", record, "start", token=owner_token(), started_at=time.time()
+        )
+        call = self._call(claimed)
+        try:
+            out = yield Effect(
+                lambda: self.runner.invoke([call], self.config),
+                lambda: _shielded(self.runner.ainvoke([call], self.config)),
+            )
+            message, update = one_result(self.call, out)
+        except WriteNotApplied as error:
+            yield ledger_call(self.ledger, "move", claimed, "not_applied", error=str(error))
+            return refusal(self.call, f"The write was not applied: {error}. The approval still stands."), {}
+        except GraphBubbleUp:
+            # The tool paused itself. Whether it did something before is not known, and running it again would guess.
+            yield ledger_call(self.ledger, "move", claimed, "lose", error="the tool interrupted itself")
+            return None
+        except Exception as error:  # noqa: BLE001 (whatever it was, the write may have happened)
+            yield ledger_call(self.ledger, "move", claimed, "lose", error=f"{type(error).__name__}: {error}"[:1000])
+            return None
+        except BaseException as error:  # a cancelled or interrupted process may live on, so the claim must not
+            yield ledger_call(self.ledger, "move", claimed, "lose", error=f"{type(error).__name__}: {error}"[:1000])
+            raise
+        recorded = {"content": message.content, "status": message.status}
+        yield ledger_call(self.ledger, "move", claimed, "finish", result=recorded, finished_at=time.time())
+        return self._explained(message, record), update
+
+    def orphaned(self, record: WriteRecord) -> Steps:
+        """Return the operation that another attempt began, as unknown if that attempt is dead.
+
+        Raises:
+            WriteInProgressError: If it is alive.
+        """
+        if owner_alive(record.token or ""):
+            raise WriteInProgressError(op=record.op, tool=record.tool, token=record.token)
+        return (yield ledger_call(self.ledger, "move", record, "lose", error="the process that carried it out died"))
+
+    def probed(self, record: WriteRecord) -> Steps:
+        """Ask the tool's probe whether an operation of unknown outcome happened."""
+        probe = self.privilege.probe
+        if probe is None:
+            return record
+        try:
+            found = yield Effect(lambda: probe(dict(record.args)), lambda: _maybe_awaited(probe, dict(record.args)))
+        except Exception:  # noqa: BLE001 (a probe that fails cannot tell)
+            return record
+        if found is None:
+            return record
+        if found is False:
+            return (yield ledger_call(self.ledger, "move", record, "retry", approver="probe", decided_at=time.time()))
+        said = "The probe found that it happened." if found is True else found
+        return (yield ledger_call(self.ledger, "move", record, "confirm", result=said, finished_at=time.time()))
+
+    def recorded(self, record: WriteRecord) -> ToolMessage:
+        """Return the result that was recorded, marked as such."""
+        kept = record.result if isinstance(record.result, dict) and "content" in record.result else {"content": str(record.result)}
+        message = result(self.call, kept["content"], status=kept.get("status", "success"))
+        return self._explained(message, record).model_copy(update={"additional_kwargs": {"handoff_replayed": True}})
+
+    def _call(self, record: WriteRecord) -> ToolCall:
+        """Return the call as approved: the ledger's arguments, never the state's."""
+        args = dict(record.args)
+        if self.privilege.idempotency_key:
+            args[self.privilege.idempotency_key] = record.op
+        return ToolCall(name=record.tool, args=args, id=self.call["id"], type="tool_call")
+
+    def _explained(self, message: ToolMessage, record: WriteRecord) -> ToolMessage:
+        """Say in the result when a person's edit ran instead of what the model asked for."""
+        if record.decision != "edit" or not isinstance(message.content, str):
+            return message
+        by = record.approver or "a person"
+        text = f"[{by} changed the arguments; it ran with {record.args}. Do not call it again.]\n{message.content}"
+        return message.model_copy(update={"content": text})
+
+
+async def _shielded(running: Awaitable[_T]) -> _T:
+    """Wait for a write to end even when this task is cancelled: half a write is worse than a late one."""
+    task = asyncio.ensure_future(running)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+
+
+async def _maybe_awaited(function: Any, *args: Any) -> Any:
+    out = await asyncio.to_thread(function, *args)
+    return await out if hasattr(out, "__await__") else out

@@ -1,0 +1,359 @@
+"""What is stored of a case: channels, their reducers, and helpers that read them.
+
+Every reducer is a fold that goes by key, so that a write may be replayed, batched otherwise or stored twice without
+changing what comes out: `fold(fold(s, xs), ys) == fold(s, xs + ys)`. `DeltaChannel` relies on that when it rebuilds a value from
+stored writes. Channels hold plain JSON apart from `messages`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Self
+
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
+from langgraph.channels.base import BaseChannel
+from langgraph.errors import EmptyChannelError, InvalidUpdateError
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from typing_extensions import NotRequired, TypedDict
+
+from langgraph_handoff.errors import UnknownPackageTypeError
+from langgraph_handoff.package import HandoffPackage
+
+__all__ = (
+    "DELTA",
+    "Event",
+    "HandoffChannel",
+    "HandoffState",
+    "Ownership",
+    "append_events",
+    "append_messages",
+    "as_messages",
+    "event",
+    "last_user_text",
+    "merge_case",
+    "ownership_of",
+    "unanswered",
+    "user_turn",
+)
+
+DELTA: Final = os.environ.get("HANDOFF_DELTA_CHANNEL", "true").lower() not in {"0", "false", "no"}
+"""Whether `messages` and `events` are stored as deltas. The host calls that channel beta; the environment variable
+HANDOFF_DELTA_CHANNEL=false, read at import, goes back to the ordinary reducer and reads the same threads."""
+
+SNAPSHOT_FREQUENCY: Final = 50
+"""Writes of a delta channel between two whole copies in storage."""
+
+
+class Event(TypedDict):
+    """One thing that happened to a case."""
+
+    id: str
+    """Made from checkpointed ids only, so that a node that runs again writes the same event."""
+    kind: str
+    agent: str
+    at: float
+    """Unix seconds."""
+    detail: NotRequired[dict[str, Any]]
+
+
+class Ownership(TypedDict, total=False):
+    """What belongs to `active_agent` and is written in the same update."""
+
+    epoch: int
+    """Grows by one with every change of owner."""
+    hop: int
+    """Handoffs in this case so far."""
+    turn: str
+    """Id of the user's message that the present turn answers."""
+    turn_hops: int
+    """Handoffs in the present turn."""
+    stack: list[dict[str, str]]
+    """Owners who get the case back, outermost first: `{"agent", "rule", "handoff_id"}`."""
+    queue: list[dict[str, Any]]
+    """Destinations that were asked for but not carried out yet: `{"from", "to", "content"}`."""
+    trail: list[dict[str, Any]]
+    """The last transfer of each pair, by which a bounce is known."""
+    how: str
+    """How the owner got the case: handoff, return or decline."""
+    closed: bool
+
+
+def as_messages(written: Any) -> list[BaseMessage]:
+    """Return whatever may be written to `messages` as a list of messages."""
+    items = list(written) if isinstance(written, list) else [written]
+    return list(convert_to_messages(items))
+
+
+def _with_id(message: BaseMessage, position: int) -> BaseMessage:
+    """Give an id to a message that came without; it depends on position and content only, as a replay must find it again."""
+    if message.id:
+        return message
+    seed = f"{position}|{message.type}|{message.content!r}|{getattr(message, 'tool_call_id', '')}"
+    return message.model_copy(update={"id": f"msg-{hashlib.sha256(seed.encode()).hexdigest()[:24]}"})
+
+
+def append_messages(state: Sequence[BaseMessage], writes: Iterable[Any]) -> list[BaseMessage]:
+    """Fold writes into the talk.
+
+    A known id replaces its message in place. A tool result goes right behind the call that it answers, in the order of
+    the calls, also when the user has said something meanwhile: providers refuse any other order. `RemoveMessage` takes a
+    message out; an unknown id there is ignored, since a removal may be replayed.
+    """
+    talk = list(state)
+    known = {message.id: index for index, message in enumerate(talk)}
+    for write in writes:
+        for given in as_messages(write):
+            if isinstance(given, RemoveMessage):
+                talk = [] if given.id == REMOVE_ALL_MESSAGES else [each for each in talk if each.id != given.id]
+                known = {message.id: index for index, message in enumerate(talk)}
+                continue
+            message = _with_id(given, len(talk))
+            if message.id in known:
+                talk[known[message.id]] = message
+                continue
+            place = _place(talk, message)
+            talk.insert(place, message)
+            if place == len(talk) - 1:
+                known[message.id] = place
+            else:
+                known = {each.id: index for index, each in enumerate(talk)}
+    return talk
+
+
+def _place(talk: Sequence[BaseMessage], message: BaseMessage) -> int:
+    if not isinstance(message, ToolMessage):
+        return len(talk)
+    for index in range(len(talk) - 1, -1, -1):
+        asking = talk[index]
+        if isinstance(asking, AIMessage):
+            order = [call["id"] for call in asking.tool_calls]
+            if message.tool_call_id in order:
+                return _among_results(talk, index, order, order.index(message.tool_call_id))
+    return len(talk)
+
+
+def _among_results(talk: Sequence[BaseMessage], asking: int, order: Sequence[str | None], mine: int) -> int:
+    place = asking + 1
+    while place < len(talk):
+        other = talk[place]
+        if not isinstance(other, ToolMessage) or other.tool_call_id not in order:
+            break
+        if order.index(other.tool_call_id) > mine:
+            break
+        place += 1
+    return place
+
+
+def append_events(state: Sequence[Event], writes: Iterable[Any]) -> list[Event]:
+    """Fold writes into the log; an event id that is there already is not added again."""
+    log = list(state)
+    known = {event["id"] for event in log}
+    for write in writes:
+        for event in write if isinstance(write, list) else [write]:
+            if event["id"] not in known:
+                known.add(event["id"])
+                log.append(event)
+    return log
+
+
+def merge_case(case: Mapping[str, Any] | None, write: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Merge a write into the case file.
+
+    Dictionaries are merged by key, a later value wins; lists gain what they do not hold yet and lose nothing, so that a
+    constraint can only be added; anything else is replaced.
+    """
+    merged = dict(case or {})
+    for key, value in (write or {}).items():
+        held = merged.get(key)
+        if isinstance(held, dict) and isinstance(value, Mapping):
+            merged[key] = {**held, **value}
+        elif isinstance(held, list) and isinstance(value, Sequence) and not isinstance(value, str):
+            merged[key] = held + [item for index, item in enumerate(value) if item not in held and item not in value[:index]]
+        elif isinstance(value, tuple):
+            merged[key] = list(value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _append_messages(state: Sequence[BaseMessage], write: Any) -> list[BaseMessage]:
+    return append_messages(state, [write])
+
+
+def _append_events(state: Sequence[Event], write: Any) -> list[Event]:
+    return append_events(state, [write])
+
+
+class HandoffChannel(BaseChannel[HandoffPackage | None, Any, dict[str, Any]]):
+    """Holds the current package: validated on write, plain JSON in storage, a `HandoffPackage` again on read.
+
+    It is given the package classes of the catalogue and finds the right one by its stored name. Class paths are never
+    stored, so a moved module does no harm.
+    """
+
+    __slots__ = ("_types", "_value")
+
+    def __init__(self, types: Any = (), key: str = "") -> None:
+        """Make a channel for these package classes; the base class is always among them."""
+        super().__init__(HandoffPackage, key)
+        given = types if isinstance(types, tuple) else ()
+        self._types: dict[str, type[HandoffPackage]] = {each.__name__: each for each in (HandoffPackage, *given)}
+        self._value: HandoffPackage | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Channels of this class are interchangeable when a schema is added to a graph a second time."""
+        return isinstance(other, HandoffChannel)
+
+    def __hash__(self) -> int:
+        """Hash by class, as equality goes by class."""
+        return hash(HandoffChannel)
+
+    @property
+    def ValueType(self) -> Any:  # noqa: N802 (the host's name)
+        """A package, or None while there is none."""
+        return HandoffPackage | None
+
+    @property
+    def UpdateType(self) -> Any:  # noqa: N802 (the host's name)
+        """A package or its stored form."""
+        return HandoffPackage | dict[str, Any] | None
+
+    def checkpoint(self) -> Any:
+        """Return the stored form: a JSON dict, or None."""
+        return self._value.dump() if self._value is not None else None
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        """Return a channel that holds the stored package, upcast to this release's shape.
+
+        Raises:
+            UnsupportedSchemaVersionError: If its major version is not known here.
+            UnknownPackageTypeError: If no declared class has its name.
+        """
+        fresh = type(self)(tuple(self._types.values()), self.key)
+        if isinstance(checkpoint, Mapping):
+            fresh._value = self._load(checkpoint)
+        return fresh
+
+    def copy(self) -> Self:
+        """Return a copy; a package is frozen, so it is shared."""
+        fresh = type(self)(tuple(self._types.values()), self.key)
+        fresh._value = self._value
+        return fresh
+
+    def get(self) -> HandoffPackage | None:
+        """Return the package.
+
+        Raises:
+            EmptyChannelError: If there has been none.
+        """
+        if self._value is None:
+            raise EmptyChannelError
+        return self._value
+
+    def is_available(self) -> bool:
+        """Return whether there is a package."""
+        return self._value is not None
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the step's one write.
+
+        Raises:
+            InvalidUpdateError: If two nodes wrote a package in one step.
+            PackageError: If it is not a valid package. The channel keeps what it had.
+        """
+        if not values:
+            return False
+        if len(values) > 1:
+            raise InvalidUpdateError(f"`{self.key}` takes one package a step and was given {len(values)}.")
+        value = values[0]
+        self._value = value if isinstance(value, HandoffPackage) or value is None else self._load(value)
+        return True
+
+    def _load(self, stored: Mapping[str, Any]) -> HandoffPackage:
+        name = str(stored.get("package_type") or HandoffPackage.__name__)
+        if name not in self._types:
+            raise UnknownPackageTypeError(package=name, known=", ".join(sorted(self._types)))
+        return self._types[name].load(stored)
+
+
+def _messages_channel() -> Any:
+    if DELTA:
+        return DeltaChannel(append_messages, list, snapshot_frequency=SNAPSHOT_FREQUENCY)
+    return BinaryOperatorAggregate(list, _append_messages)
+
+
+def _events_channel() -> Any:
+    if DELTA:
+        return DeltaChannel(append_events, list, snapshot_frequency=SNAPSHOT_FREQUENCY)
+    return BinaryOperatorAggregate(list, _append_events)
+
+
+class HandoffState(TypedDict, total=False):
+    """The state of a case. Extend it with keys of your own."""
+
+    messages: Annotated[list[AnyMessage], _messages_channel()]
+    """The talk, every agent's."""
+    active_agent: str
+    """Name of the owner."""
+    handoff: Annotated[HandoffPackage | None, HandoffChannel()]
+    """The package that the owner was given."""
+    case: Annotated[dict[str, Any], merge_case]
+    """The case file: ids, facts, constraints, artifacts, completed actions, open questions."""
+    events: Annotated[list[Event], _events_channel()]
+    """What happened."""
+    ownership: Ownership
+    """Epoch, budget, return stack and follow-ups; written together with `active_agent`."""
+
+
+def ownership_of(state: Mapping[str, Any]) -> Ownership:
+    """Return the ownership record, with the counters of the present turn at zero if the user has spoken since."""
+    held: Ownership = dict(state.get("ownership") or {})  # type: ignore[assignment]
+    turn = user_turn(state.get("messages") or ())
+    if held.get("turn") != turn:
+        held["turn"], held["turn_hops"] = turn, 0
+    return held
+
+
+def user_turn(messages: Sequence[BaseMessage]) -> str:
+    """Return the id of the user's last message, which names the present turn."""
+    return next((m.id or "" for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+
+
+def last_user_text(messages: Sequence[BaseMessage]) -> str:
+    """Return the text of the user's last message; images and files in it are left out."""
+    return next((str(m.text) for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+
+
+def unanswered(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, list[str]]:
+    """Return the last message of an agent and the ids of its calls that have no result yet, in order."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            return message, [call["id"] for call in message.tool_calls if call["id"] and call["id"] not in answered]
+    return None, []
+
+
+def event(kind: str, agent: str, event_id: str, /, **detail: Any) -> Event:
+    """Return an entry for the log.
+
+    Args:
+        kind: What happened: opened, offered, accepted, declined, returned, asked, decided, written, forbidden, ...
+        agent: Whose doing it is.
+        event_id: What it is about, made from checkpointed ids; together with `kind` it is the entry's id.
+        detail: JSON values that say more.
+    """
+    return Event(id=f"{event_id}#{kind}", kind=kind, agent=agent, at=time.time(), detail=detail)

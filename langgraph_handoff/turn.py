@@ -1,0 +1,215 @@
+"""One reply of the owner's model, sorted: what is wrong, what is read, what is written, what ends the turn.
+
+Everything here is a pure function of the reply and of what the agent holds. `plan_turn` runs once, right after the model; the
+order of the work that follows is found again from the stored reply by `next_work`, so nothing about it needs a channel.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, ToolCall, ToolMessage
+from langchain_core.tools import BaseTool
+from pydantic import ValidationError
+
+from langgraph_handoff.agents import normal_args
+from langgraph_handoff.package import explain
+
+__all__ = ("REFUSED", "Ending", "Held", "Kind", "TurnPlan", "Work", "is_empty", "next_work", "plan_turn", "refusal", "result")
+
+Ending = Literal["transfer", "return", "close", "escalate", "decline"]
+Kind = Literal["read", "write"] | Ending
+
+REFUSED: Final = "handoff_refused"
+"""Key in a result's `additional_kwargs` that says that the runtime, not the tool, answered with a refusal."""
+
+_WORK: Final = ("read", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tool as its agent holds it in this turn."""
+
+    kind: Kind
+    tool: BaseTool
+    withheld: str = ""
+    """Why it is not offered now; empty when it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next thing to carry out: reads side by side, one write, or the ending call."""
+
+    kind: Kind
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """A sorted reply.
+
+    Attributes:
+        reply: The reply, repaired so that every call has an id of its own and readable arguments.
+        results: Results that are known already: errors and neutral records, one per call that is not carried out.
+        work: Calls to carry out, in the order of the message, without the ending one.
+        ending: The call that ends the turn, after all work.
+        queued: Further destinations; they were answered and wait as follow-ups.
+        forbidden: Names of tools that the agent does not hold.
+        withheld: Names of tools that it holds but may not use now.
+    """
+
+    reply: AIMessage
+    results: tuple[ToolMessage, ...] = ()
+    work: tuple[ToolCall, ...] = ()
+    ending: ToolCall | None = None
+    queued: tuple[ToolCall, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+
+
+def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collection[str] = ()) -> TurnPlan:
+    """Sort a reply.
+
+    Args:
+        reply: What the model said.
+        held: What the agent holds, by tool name. Control tools are known by their place here, not by a prefix.
+        used_ids: Call ids that stand in the talk already.
+
+    Returns:
+        A plan in which each call is either answered, carried out, or the ending; never two of these.
+    """
+    reply, malformed = _repaired(reply, used_ids)
+    results: list[ToolMessage] = []
+    work: list[ToolCall] = []
+    queued: list[ToolCall] = []
+    forbidden: list[str] = []
+    withheld: list[str] = []
+    ending: ToolCall | None = None
+    seen: dict[str, str] = {}
+    for call in reply.tool_calls:
+        tool = held.get(call["name"])
+        mark = json.dumps([call["name"], call["args"]], sort_keys=True, default=str)
+        if tool is None:
+            forbidden.append(call["name"])
+            results.append(refusal(call, _unknown(call["name"], held)))
+        elif tool.withheld:
+            withheld.append(call["name"])
+            results.append(refusal(call, tool.withheld))
+        elif call["id"] in malformed:
+            results.append(refusal(call, f"The arguments could not be read: {malformed[call['id']]}. Send one JSON object."))
+        elif tool.kind not in _WORK:
+            if ending is None:
+                ending = call
+            else:
+                queued += [call] if tool.kind == "transfer" and call["name"] != ending["name"] else []
+                results.append(result(call, "Not carried out in this turn; still available."))
+        elif mark in seen:
+            results.append(result(call, f"The same call as {seen[mark]} in this message; it was carried out once. See its result."))
+        elif problem := _write_problem(tool, call):
+            results.append(refusal(call, problem))
+        else:
+            seen[mark] = str(call["id"])
+            work.append(call)
+    return TurnPlan(
+        reply, tuple(results), tuple(work), ending, tuple(queued), tuple(forbidden), tuple(withheld)
+    )
+
+
+def next_work(
+    reply: AIMessage, open_ids: Collection[str], kinds: Mapping[str, Kind], *, after: Sequence[ToolCall] = ()
+) -> Work | None:
+    """Return what is to be carried out next of a stored reply, or None when every call has its result.
+
+    Args:
+        reply: A repaired reply.
+        open_ids: Ids of its calls that have no result yet.
+        kinds: What each tool of its agent is, by name; an unknown one is left to the host's ToolNode, which says so.
+        after: Calls that are being carried out now and count as answered.
+    """
+    done = {call["id"] for call in after}
+    left = [(kinds.get(call["name"], "read"), call) for call in reply.tool_calls if call["id"] in open_ids and call["id"] not in done]
+    work = [(kind, call) for kind, call in left if kind in _WORK]
+    if not work:
+        return Work(left[0][0], (left[0][1],)) if left else None
+    if work[0][0] == "write":
+        return Work("write", (work[0][1],))
+    return Work("read", tuple(call for _, call in itertools.takewhile(lambda each: each[0] == "read", work)))
+
+
+def is_empty(reply: AIMessage) -> bool:
+    """Return whether a reply says nothing and calls nothing. Thinking alone says nothing."""
+    if reply.tool_calls or reply.invalid_tool_calls or str(reply.text).strip():
+        return False
+    blocks = reply.content if isinstance(reply.content, list) else []
+    return all(_block_type(block) in {"text", "reasoning", "thinking", "redacted_thinking"} for block in blocks)
+
+
+def result(call: ToolCall, text: str, **extra: Any) -> ToolMessage:
+    """Return the runtime's own result for a call."""
+    return ToolMessage(text, tool_call_id=str(call["id"]), name=call["name"], id=f"{call['id']}:result", **extra)
+
+
+def refusal(call: ToolCall, text: str) -> ToolMessage:
+    """Return an error result that says that the call was not carried out, and why."""
+    return result(call, text, status="error", additional_kwargs={REFUSED: True})
+
+
+def _write_problem(held: Held, call: ToolCall) -> str:
+    """A write's arguments are checked before a person is asked about them; a read's are checked by the host's ToolNode."""
+    if held.kind != "write":
+        return ""
+    try:
+        normal_args(held.tool, call["args"])
+    except ValidationError as error:
+        return f"The arguments of {call['name']} are not valid: {explain(error)}. Nothing was done; correct them and call again."
+    return ""
+
+
+def _unknown(name: str, held: Mapping[str, Held]) -> str:
+    offered = sorted(tool for tool, each in held.items() if not each.withheld)
+    near = difflib.get_close_matches(name, offered, n=1, cutoff=0.5) or [tool for tool in offered if tool.endswith(name)][:1]
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"You hold no tool called {name!r}; it was not run.{hint} Your tools: {', '.join(offered) or 'none'}."
+
+
+def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, dict[str | None, str]]:
+    """Give every call an id of its own, and turn calls that could not be parsed into calls that can be answered.
+
+    Providers differ in whether they send unparsed calls back to their model, so an unparsed call with a result is an
+    orphan for one and required by another. As an ordinary call it is right for both.
+    """
+    calls: list[ToolCall] = []
+    malformed: dict[str | None, str] = {}
+    taken = set(used_ids)
+    changed = bool(reply.invalid_tool_calls)
+    prefix = reply.id or "call"
+    given: list[tuple[str | None, str, Any, str]] = [(c["id"], c["name"], c["args"], "") for c in reply.tool_calls]
+    given += [(c["id"], c["name"] or "unnamed", {}, c["error"] or "not a JSON object") for c in reply.invalid_tool_calls]
+    for index, (call_id, name, args, problem) in enumerate(given):
+        fresh = call_id if call_id and call_id not in taken else f"{prefix}:{index}"
+        while fresh in taken:
+            fresh += "+"
+        taken.add(fresh)
+        changed = changed or fresh != call_id
+        if not isinstance(args, dict):
+            args, problem, changed = {}, "they are not an object", True
+        if problem:
+            malformed[fresh] = " ".join(problem.split())[:200]
+        calls.append(ToolCall(name=name, args=args, id=fresh, type="tool_call"))
+    if not changed:
+        return reply, malformed
+    content = reply.content
+    if isinstance(content, list):
+        content = [block for block in content if _block_type(block) not in {"tool_use", "tool_call", "function_call"}]
+    extra = {key: value for key, value in reply.additional_kwargs.items() if key not in {"tool_calls", "function_call"}}
+    update = {"tool_calls": calls, "invalid_tool_calls": [], "content": content, "additional_kwargs": extra}
+    return reply.model_copy(update=update), malformed
+
+
+def _block_type(block: Any) -> str:
+    return str(block.get("type", "")) if isinstance(block, dict) else "text"

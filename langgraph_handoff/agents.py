@@ -38,6 +38,7 @@ __all__ = (
     "OnReply",
     "Privilege",
     "Prompt",
+    "args_schema",
     "fold",
     "normal_args",
 )
@@ -373,5 +374,11 @@ def normal_args(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
     schema = tool.tool_call_schema
     if isinstance(schema, dict):
         return dict(args)
-    checked = TypeAdapter(schema).validate_python(dict(args))
-    return cast("dict[str, Any]", checked.model_dump(mode="json"))
+    adapter: TypeAdapter[Any] = TypeAdapter(schema)
+    return cast("dict[str, Any]", adapter.dump_python(adapter.validate_python(dict(args)), mode="json"))
+
+
+def args_schema(tool: BaseTool) -> dict[str, Any]:
+    """Return the JSON Schema of the arguments that a caller gives; injected ones are not among them."""
+    schema = tool.tool_call_schema
+    return schema if isinstance(schema, dict) else TypeAdapter(schema).json_schema()

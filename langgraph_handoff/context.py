@@ -107,7 +107,7 @@ def build_view(
     brief = _brief(agent, typed)
     head = [*system, *brief]
     if callable(agent.context):
-        talk = list(agent.context(state))
+        talk: list[BaseMessage] = list(agent.context(state))
     else:
         talk = _talk(agent, messages)
     left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)

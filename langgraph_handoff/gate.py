@@ -67,7 +67,7 @@ def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: T
     case_id = case_id_of(state, config)
     if privilege is None:  # a transfer that needs approval: each one is a question of its own
         args: dict[str, Any] = dict(call["args"])
-        identity = {"call": f"{message_id}/{call['id']}", "args": args}
+        identity: dict[str, Any] = {"call": f"{message_id}/{call['id']}", "args": args}
     else:
         args = normal_args(desk.catalog.tools[agent][call["name"]], call["args"])
         names = privilege.identity if privilege.identity is not None else tuple(args)

@@ -63,7 +63,7 @@ class HandoffGraph(StateGraph[Any, Any, Any, Any]):
 
     desk: Desk | None = None
 
-    def compile(  # type: ignore[override] (more keywords than the host's)
+    def compile(  # type: ignore[override]  # more keywords than the host's
         self,
         checkpointer: Any = None,
         *,
@@ -106,7 +106,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         """The agents, people and edges of this graph."""
         return self.desk.catalog
 
-    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:  # type: ignore[override]
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
         """Run the graph as the host does, behind the front door's checks.
 
         Raises:
@@ -121,7 +121,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
         yield from super().stream(prepared, _with_ledger(config, ledger), **kwargs)
 
-    async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Run the graph as the host does, behind the front door's checks; see `stream` for what it raises."""
         config = self._checked(config)
         snapshot = await self.aget_state(config) if self._resumes(input, config) else None

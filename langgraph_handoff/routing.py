@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from langgraph_handoff.agents import Catalog
+from langgraph_handoff.agents import Agent, Catalog, Human
 
 __all__ = ("FirstMatch", "ModelRouter", "Route", "RouteRequest", "Router", "RuleRouter", "UserRouter")
 
@@ -118,7 +118,7 @@ class ModelRouter:
         return self._read(str((await self.model.ainvoke(self._prompt(request))).text), request)
 
     def _prompt(self, request: RouteRequest) -> list[Any]:
-        owners = {**request.catalog.agents, **request.catalog.people}
+        owners: dict[str, Agent | Human] = {**request.catalog.agents, **request.catalog.people}
         listed = "\n".join(f"- {name}: {owner.description}" for name, owner in owners.items())
         asked = f"Who should take this case? Answer with one of these names and nothing else.\n{listed}"
         return [SystemMessage(asked), HumanMessage(request.text)]

@@ -92,7 +92,7 @@ def privileged(
         raise CatalogError(problem=f"allowed_decisions={allowed_decisions!r} of '{made.name}'; choose among {sorted(_DECISIONS)}")
     if approval != "human":
         raise CatalogError(problem=f"approval={approval!r} of '{made.name}' is not known; use \"human\"")
-    names = set(made.get_input_schema().model_fields) | set(made.args)
+    names = {*made.args, *getattr(made.get_input_schema(), "model_fields", ())}
     identity = None if identity is None else (identity,) if isinstance(identity, str) else tuple(identity)
     wanted = [*(identity or ()), *([idempotency_key] if idempotency_key else [])]
     if identity == () or not names >= set(wanted):
@@ -126,8 +126,10 @@ def _visible_schema(made: BaseTool, hidden: str | None) -> Any:
         properties = {key: value for key, value in schema.get("properties", {}).items() if key != hidden}
         required = [key for key in schema.get("required", ()) if key != hidden]
         return {**schema, "properties": properties, "required": required}
-    fields = {key: (value.annotation, value) for key, value in schema.model_fields.items() if key != hidden}  # type: ignore[union-attr]
-    return create_model(schema.__name__, **fields)  # type: ignore[call-overload]
+    if not issubclass(schema, BaseModel):
+        raise CatalogError(problem=f"'{made.name}' has a pydantic v1 schema; an idempotency key needs v2")
+    fields: dict[str, Any] = {key: (value.annotation, value) for key, value in schema.model_fields.items() if key != hidden}
+    return create_model(schema.__name__, **fields)
 
 
 class _Close(BaseModel):

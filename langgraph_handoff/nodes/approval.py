@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, interrupt
 from pydantic import ValidationError
 
-from langgraph_handoff.agents import Privilege, normal_args
+from langgraph_handoff.agents import Privilege, args_schema, normal_args
 from langgraph_handoff.decisions import (
     Decision,
     NotADecision,
@@ -148,10 +148,8 @@ class _Sitting:
         tool = self.desk.catalog.tools[self.agent][self.call["name"]]
         if decision.tool not in (None, tool.name):
             return self._again(record, NotADecision(why=f"An edit may change arguments, not the tool ({decision.tool})."))
-        schema = tool.tool_call_schema
-        plain = schema if isinstance(schema, dict) else schema.model_json_schema()
         try:
-            args = normal_args(tool, coerce_args(decision.args or {}, plain, record.args))
+            args = normal_args(tool, coerce_args(decision.args or {}, args_schema(tool), record.args))
         except ValidationError as error:
             return self._again(record, NotADecision(why=f"The edited arguments are not valid: {explain(error)}."))
         proposal = self._edited_proposal(args)
@@ -237,7 +235,6 @@ class _Sitting:
         proposed = self.asked.proposal if self.asked.kind != "unknown" else record
         allowed = _UNKNOWN_ANSWERS if self.asked.kind == "unknown" else self.privilege.allowed_decisions
         tool = self.desk.catalog.tools.get(self.agent, {}).get(record.tool)
-        schema = tool.tool_call_schema if tool is not None else None
         expires = record.expires_at
         return Request(
             kind=self.asked.kind,  # type: ignore[arg-type]
@@ -252,7 +249,7 @@ class _Sitting:
             args=dict(proposed.args),
             description=self._description(record),
             allowed_decisions=tuple(allowed),
-            args_schema=schema.model_json_schema() if schema is not None and not isinstance(schema, dict) else schema,
+            args_schema=args_schema(tool) if tool is not None else None,
             latest_user_message=last_user_text(self.messages),
             expires_at=datetime.datetime.fromtimestamp(expires, datetime.UTC).isoformat() if expires is not None else None,
             note=self._note(record),

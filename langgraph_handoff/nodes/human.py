@@ -105,7 +105,7 @@ def _handed_back(
         created_at=timestamp(),
         user_request=last_user_text(state.get("messages") or []),
     )
-    ownership = Ownership(**{**held, "epoch": epoch, "hop": package.hop, "how": "handoff", "closed": False})  # type: ignore[typeddict-item]
+    ownership: Ownership = {**held, "epoch": epoch, "hop": package.hop, "how": "handoff", "closed": False}
     told = tell([event("accepted", target, f"{case_id}:{epoch}", **{"from": person.name, "to": target, "by": who, "reason": reason})])
     return Command(
         update={"active_agent": target, "handoff": package.dump(), "ownership": ownership, "events": told}, goto=target

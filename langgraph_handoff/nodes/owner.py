@@ -50,6 +50,8 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
     if is_empty(reply):
         reply = reply.model_copy(update={"content": desk.rules.fallback})
     used = {call["id"] for message in messages if isinstance(message, AIMessage) for call in message.tool_calls}
+    if any(message.id == reply.id for message in messages):  # a known id would replace its message in the talk
+        reply = reply.model_copy(update={"id": None})
     plan = plan_turn(_named(reply, agent.name), held, used_ids={str(each) for each in used})
     return _carried_out(desk, agent.name, state, plan)
 

@@ -312,14 +312,10 @@ def _edges(agent: Agent, owners: Mapping[str, Agent | Human]) -> dict[str, Hando
 def _handoff_tools(agent: Agent) -> list[Handoff]:
     """Return the edges that are declared by handoff tools among the agent's tools, as langgraph-swarm's users write them."""
     marked = [each for each in agent.tools if isinstance(each, BaseTool) and DESTINATION in (each.metadata or {})]
-    return [
-        Handoff(to=(each.metadata or {})[DESTINATION], tool_name=each.name, description=each.description) for each in marked
-    ]
+    return [Handoff(to=(each.metadata or {})[DESTINATION], tool_name=each.name, description=each.description) for each in marked]
 
 
-def _check_agent(
-    agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str, Handoff], names: Collection[str]
-) -> None:
+def _check_agent(agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str, Handoff], names: Collection[str]) -> None:
     if (agent.model is None) == (agent.graph is None):
         raise CatalogError(problem=f"'{agent.name}' needs either a model or a graph, not both and not neither")
     if agent.return_to is not None and (agent.return_to not in names or agent.return_to == agent.name):

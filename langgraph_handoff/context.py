@@ -171,7 +171,9 @@ def _queue_lines(ownership: Ownership | Mapping[str, Any]) -> list[str]:
     queue = ownership.get("queue") or []
     if not queue:
         return []
-    waiting = (f"- {item['to']}: {item['content'].get('reason') or item['content'].get('goal') or 'no reason given'}" for item in queue)
+    waiting = (
+        f"- {item['to']}: {item['content'].get('reason') or item['content'].get('goal') or 'no reason given'}" for item in queue
+    )
     return ["Follow-ups that still wait for another agent:", *waiting]
 
 
@@ -255,7 +257,9 @@ def _last_group(talk: Sequence[BaseMessage]) -> int:
 
 def _clipped(message: BaseMessage, limit: int) -> BaseMessage:
     if isinstance(message, ToolMessage) and isinstance(message.content, str) and len(message.content) > limit:
-        return message.model_copy(update={"content": f"{message.content[:limit]}\n[shortened: {len(message.content)} characters]"})
+        return message.model_copy(
+            update={"content": f"{message.content[:limit]}\n[shortened: {len(message.content)} characters]"}
+        )
     return message
 
 

@@ -228,7 +228,9 @@ def _shape(answer: Any) -> Decision | NotADecision:
     if answer is True or answer is False:
         return Decision(type="approve" if answer else "reject")
     if isinstance(answer, str):
-        return NotADecision(why="Words alone are not a decision; answer with a decision.", messages=(answer,) if answer.strip() else ())
+        return NotADecision(
+            why="Words alone are not a decision; answer with a decision.", messages=(answer,) if answer.strip() else ()
+        )
     if isinstance(answer, Sequence):
         return _inbox(answer)
     if not isinstance(answer, Mapping):
@@ -252,7 +254,7 @@ def _shape(answer: Any) -> Decision | NotADecision:
 
 
 def _is_pair(given: Any) -> bool:
-    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(each, str) for each in given)  # noqa: PLR2004 (role, words)
+    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(each, str) for each in given)
 
 
 def _names(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,17 +72,20 @@ class PackageError(HandoffError):
 
 class PackageTooLargeError(PackageError):
     """The handoff package has {size} bytes; the cap is {cap}. Move large content into a store and put a pointer to
-    it in `evidence` or `artifacts`."""
+    it in `evidence` or `artifacts`.
+    """
 
 
 class UnsupportedSchemaVersionError(PackageError):
     """The stored package `{package}` has schema version {found}; this code reads {supported}. Install the release
-    that wrote it, or add an upcast for its major version."""
+    that wrote it, or add an upcast for its major version.
+    """
 
 
 class UnknownPackageTypeError(PackageError):
     """The stored package is a `{package}`, which no agent or handoff of this graph declares. Known: {known}. Declare
-    the class as `package=` of its destination."""
+    the class as `package=` of its destination.
+    """
 
 
 class IllegalTransitionError(HandoffError):
@@ -95,47 +98,56 @@ class StorageError(HandoffError):
 
 class LedgerError(HandoffError):
     """The write ledger at {location} could not be used: {problem}. Nothing was written; free the file or disk and run
-    the case again."""
+    the case again.
+    """
 
 
 class LedgerMissingError(LedgerError):
     """The tool `{tool}` is a privileged write and this graph has no write ledger. Compile with
-    `storage=connect("cases.db")`, with `ledger=...`, or set HANDOFF_LEDGER_URL."""
+    `storage=connect("cases.db")`, with `ledger=...`, or set HANDOFF_LEDGER_URL.
+    """
 
 
 class LedgerConflictError(LedgerError):
     """The operation {op} is `{state}` (epoch {epoch}) and does not take `{event}`. Somebody else moved it first: read it again
-    and decide anew."""
+    and decide anew.
+    """
 
 
 class WriteInProgressError(LedgerError):
     """The operation {op} (`{tool}`) is being carried out by another running process ({token}). Wait for it, then run the
-    case again."""
+    case again.
+    """
 
 
 class WriteNotApplied(HandoffError):
     """The write was certainly not applied. Raise this inside a privileged tool to say so: the approval stays valid and
-    the operation may be tried again."""
+    the operation may be tried again.
+    """
 
 
 class CheckpointerMissingError(HandoffError):
     """This graph asks people for approval and needs a checkpointer to wait for them. Compile with
-    `storage=connect("cases.db")` or `checkpointer=...`, and give a `thread_id`."""
+    `storage=connect("cases.db")` or `checkpointer=...`, and give a `thread_id`.
+    """
 
 
 class DurabilityError(HandoffError):
     """The durability `{durability}` stores nothing before the run ends, so an approved write could be repeated after a
-    crash. Use `durability="sync"` in graphs with privileged tools."""
+    crash. Use `durability="sync"` in graphs with privileged tools.
+    """
 
 
 class NoOpenRequestError(HandoffError):
     """The thread `{thread_id}` has no open request to answer. Read `get_state(config).interrupts` first; to go on with
-    an unfinished run, invoke the graph with `None`."""
+    an unfinished run, invoke the graph with `None`.
+    """
 
 
 class StaleRequestError(HandoffError):
     """The request `{request_id}` is not open on thread `{thread_id}`: {problem}. Open now: {open}. Read the open
-    request again and decide on that one."""
+    request again and decide on that one.
+    """
 
 
 class ThreadBusyError(HandoffError):

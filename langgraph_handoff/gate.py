@@ -50,9 +50,7 @@ class Asked:
 
 def ledger_call(ledger: Ledger, name: str, *args: Any, **kwargs: Any) -> Effect:
     """Return the effect of calling the ledger's method, or its async twin."""
-    return Effect(
-        lambda: getattr(ledger, name)(*args, **kwargs), lambda: getattr(ledger, f"a{name}")(*args, **kwargs)
-    )
+    return Effect(lambda: getattr(ledger, name)(*args, **kwargs), lambda: getattr(ledger, f"a{name}")(*args, **kwargs))
 
 
 def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Proposal:

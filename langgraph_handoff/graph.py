@@ -63,7 +63,7 @@ class HandoffGraph(StateGraph[Any, Any, Any, Any]):
 
     desk: Desk | None = None
 
-    def compile(  # type: ignore[override]  # more keywords than the host's
+    def compile(
         self,
         checkpointer: Any = None,
         *,
@@ -208,7 +208,9 @@ def _bound(command: Command[Any], interrupts: Sequence[Interrupt], thread_id: st
     if isinstance(answer, dict) and answer and all(isinstance(key, str) and _INTERRUPT_ID.fullmatch(key) for key in answer):
         stale = [key for key in answer if key not in opened]
         if stale:
-            raise StaleRequestError(request_id=stale[0], thread_id=thread_id, problem="it was answered or replaced", open=", ".join(opened))
+            raise StaleRequestError(
+                request_id=stale[0], thread_id=thread_id, problem="it was answered or replaced", open=", ".join(opened)
+            )
         return command
     if len(interrupts) > 1:
         return command
@@ -376,12 +378,17 @@ def _add_nodes(builder: StateGraph[Any, Any, Any, Any], desk: Desk) -> None:
     catalog = desk.catalog
     reads = {name: [each for each in held if each not in catalog.privileges] for name, held in catalog.tools.items()}
     writes = {name: [each for each in held if each in catalog.privileges] for name, held in catalog.tools.items()}
-    gates = {name: any(desk.gated(name, each) for each in (*catalog.tools[name], *catalog.edges[name])) for name in catalog.agents}
+    gates = {
+        name: any(desk.gated(name, each) for each in (*catalog.tools[name], *catalog.edges[name])) for name in catalog.agents
+    }
     readers = [name for name in catalog.agents if reads[name]]
     writers = [name for name in catalog.agents if writes[name]]
     gated = [name for name in catalog.agents if gates[name]]
     runners = {name: ToolNode([catalog.tools[name][each] for each in reads[name]]) for name in readers}
-    guarded = {name: ToolNode([_guarded(catalog.tools[name][each]) for each in writes[name]], handle_tool_errors=False) for name in writers}
+    guarded = {
+        name: ToolNode([_guarded(catalog.tools[name][each]) for each in writes[name]], handle_tool_errors=False)
+        for name in writers
+    }
 
     def add(name: str, steps: Callable[[Any, RunnableConfig], Steps], destinations: Sequence[str]) -> None:
         builder.add_node(name, Node(name, steps), destinations=tuple(dict.fromkeys(destinations)))
@@ -499,7 +506,11 @@ def _decision(
     message: str | None,
 ) -> Command[Any]:
     thread_id = str((config.get("configurable") or {}).get("thread_id"))
-    asked = [(each.id, each.value["handoff"]) for each in snapshot.interrupts if isinstance(each.value, dict) and "handoff" in each.value]
+    asked = [
+        (each.id, each.value["handoff"])
+        for each in snapshot.interrupts
+        if isinstance(each.value, dict) and "handoff" in each.value
+    ]
     if not asked:
         raise NoOpenRequestError(thread_id=thread_id)
     opened = ", ".join(shown["request_id"] for _, shown in asked)
@@ -516,5 +527,3 @@ def _decision(
     if message is not None:
         answer["message"] = message
     return Command(resume={interrupt_id: {"decisions": [answer]}})
-
-

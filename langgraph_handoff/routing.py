@@ -90,7 +90,9 @@ class UserRouter:
             return Route(to=wanted, reason="the input names it")
         for name in names:
             spoken = re.escape(name).replace("_", "[ _-]")
-            if re.search(rf"\b(?:talk|speak|connect me|transfer me)\s+(?:to|with)\s+(?:the\s+)?{spoken}\b", request.text, re.IGNORECASE):
+            if re.search(
+                rf"\b(?:talk|speak|connect me|transfer me)\s+(?:to|with)\s+(?:the\s+)?{spoken}\b", request.text, re.IGNORECASE
+            ):
                 return Route(to=name, reason="the user asks for it")
         return None
 
@@ -125,7 +127,9 @@ class ModelRouter:
 
     def _read(self, answer: str, request: RouteRequest) -> Route | None:
         name = answer.strip().strip("\"'`.").casefold()
-        return next((Route(to=each, reason="the model's choice") for each in request.catalog.names if each.casefold() == name), None)
+        return next(
+            (Route(to=each, reason="the model's choice") for each in request.catalog.names if each.casefold() == name), None
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, NotRequired, Self
 
 from langchain_core.messages import (
     AIMessage,
@@ -26,7 +26,7 @@ from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
 from langgraph.channels.base import BaseChannel
 from langgraph.errors import EmptyChannelError, InvalidUpdateError
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from langgraph_handoff.errors import UnknownPackageTypeError
 from langgraph_handoff.package import HandoffPackage

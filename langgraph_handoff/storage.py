@@ -110,9 +110,7 @@ class Storage:
         """Return the storage."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close the files."""
         await self.aclose()
 
@@ -133,7 +131,7 @@ def connect(url: str) -> Storage:
         return Storage(InMemorySaver(serde=_serde()), InMemoryStore(), MemoryLedger())
     path = Path(url.removeprefix("sqlite:///"))
     if "://" in str(url) and not url.startswith("sqlite:///"):
-        raise StorageError(url=url.split("@")[-1], problem="this release opens SQLite files and :memory: only")
+        raise StorageError(url=url.rsplit("@", maxsplit=1)[-1], problem="this release opens SQLite files and :memory: only")
     if not path.parent.is_dir():
         raise StorageError(url=str(path), problem=f"the folder {path.parent} does not exist")
     try:

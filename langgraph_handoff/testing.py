@@ -213,7 +213,9 @@ class ScriptedChatModel(BaseChatModel):
                 number = len(script.turns) - 1
             else:
                 last = messages[-1].text if messages else ""
-                raise ScriptError(agent=self.agent, problem=f"call {script.taken + 1} was not expected; the prompt ends with {last!r:.200}")
+                raise ScriptError(
+                    agent=self.agent, problem=f"call {script.taken + 1} was not expected; the prompt ends with {last!r:.200}"
+                )
             count = len(script.prompts)
         turn = script.turns[number]
         reply = _message(turn(messages) if callable(turn) else turn, f"{self.agent}-{script.nonce}-{count}")
@@ -229,7 +231,10 @@ def _message(turn: Any, stem: str) -> AIMessage:
     parts = [turn] if isinstance(turn, str | dict) else list(turn)
     words = "\n".join(part for part in parts if isinstance(part, str))
     asked = [part for part in parts if not isinstance(part, str)]
-    calls = [ToolCall(**{**each, "id": each["id"] or f"{stem}-{index}"}) for index, each in enumerate(asked)]
+    calls = [
+        ToolCall(name=each["name"], args=each["args"], id=each.get("id") or f"{stem}-{index}", type="tool_call")
+        for index, each in enumerate(asked)
+    ]
     return AIMessage(words, tool_calls=calls, id=stem)
 
 
@@ -251,7 +256,10 @@ def _chunks(reply: AIMessage) -> Iterator[ChatGenerationChunk]:
 
 
 def _call_chunks(reply: AIMessage) -> list[Any]:
-    good = [tool_call_chunk(name=each["name"], args=json.dumps(each["args"]), id=each["id"], index=i) for i, each in enumerate(reply.tool_calls)]
+    good = [
+        tool_call_chunk(name=each["name"], args=json.dumps(each["args"]), id=each["id"], index=i)
+        for i, each in enumerate(reply.tool_calls)
+    ]
     start = len(good)
     bad = [
         tool_call_chunk(name=each["name"], args=each["args"], id=each["id"], index=start + i)
@@ -288,7 +296,11 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
 
 
 def _unanswered(waiting: Mapping[str, int], where: str) -> list[str]:
-    return [f"{where}: call {call_id!r} has {count or 'no'} result{'s' if count > 1 else ''}" for call_id, count in waiting.items() if count != 1]
+    return [
+        f"{where}: call {call_id!r} has {count or 'no'} result{'s' if count > 1 else ''}"
+        for call_id, count in waiting.items()
+        if count != 1
+    ]
 
 
 def _provider_faults(messages: Sequence[BaseMessage]) -> list[str]:
@@ -316,7 +328,7 @@ def assert_hops(graph: _Graph, config: RunnableConfig, expected: Sequence[str]) 
         expected: Names as `hops` gives them.
     """
     found = hops(graph, config)
-    assert found == list(expected), f"expected hops {list(expected)}, found {found}"  # noqa: S101 (a test helper)
+    assert found == list(expected), f"expected hops {list(expected)}, found {found}"
 
 
 def assert_only_owner_called_tools(
@@ -332,13 +344,13 @@ def assert_only_owner_called_tools(
     catalog = getattr(graph, "catalog", None)
     messages: list[BaseMessage] = graph.get_state(config).values.get("messages") or []
     refused = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.additional_kwargs.get(REFUSED)}
-    control = getattr(getattr(graph, "desk", None), "kinds", lambda _agent: {})
+    control: Callable[[str], Mapping[str, str]] = getattr(getattr(graph, "desk", None), "kinds", lambda _agent: {})
     for message in messages:
         for each in message.tool_calls if isinstance(message, AIMessage) else ():
             agent = message.name or "unnamed"
             held = holders.get(agent, ()) if holders is not None else catalog.tools.get(agent, ()) if catalog else ()
             may = each["name"] in held or control(agent).get(each["name"]) not in (None, "read", "write")
-            assert may or each["id"] in refused, f"{agent} called {each['name']}, which it does not hold: {sorted(held)}"  # noqa: S101
+            assert may or each["id"] in refused, f"{agent} called {each['name']}, which it does not hold: {sorted(held)}"
 
 
 def assert_package(source: _Graph | Mapping[str, Any], config: RunnableConfig | None = None, **expected: Any) -> None:
@@ -351,11 +363,11 @@ def assert_package(source: _Graph | Mapping[str, Any], config: RunnableConfig | 
     """
     state = source if isinstance(source, Mapping) else source.get_state(config or {}).values
     package = state.get("handoff")
-    assert package is not None, f"there is no package; expected {expected}"  # noqa: S101
+    assert package is not None, f"there is no package; expected {expected}"
     for name, value in expected.items():
         found = getattr(package, name)
         if isinstance(value, Mapping) and isinstance(found, Mapping):
             found = {key: found.get(key) for key in value}
         if isinstance(value, list) and isinstance(found, tuple):
             found = list(found)
-        assert found == value, f"package.{name}: expected {value!r}, found {found!r}"  # noqa: S101
+        assert found == value, f"package.{name}: expected {value!r}, found {found!r}"

@@ -88,7 +88,7 @@ def privileged(
     if isinstance(made, PrivilegedTool):
         raise CatalogError(problem=f"the tool '{made.name}' is marked as privileged twice")
     decisions = tuple(allowed_decisions)
-    if isinstance(allowed_decisions, str) or not decisions or not _DECISIONS >= set(decisions):
+    if isinstance(allowed_decisions, str) or not decisions or not set(decisions) <= _DECISIONS:
         raise CatalogError(problem=f"allowed_decisions={allowed_decisions!r} of '{made.name}'; choose among {sorted(_DECISIONS)}")
     if approval != "human":
         raise CatalogError(problem=f"approval={approval!r} of '{made.name}' is not known; use \"human\"")

@@ -139,7 +139,11 @@ def metrics_of(state: Mapping[str, Any]) -> Metrics:
         refused=kinds["bounce"] + kinds["budget"] + kinds["invalid"] + kinds["withheld"],
         forbidden=kinds["forbidden"],
         asked=kinds["asked"],
-        approved=sum(1 for each in events if each["kind"] == "decided" and (each.get("detail") or {}).get("decision") in ("approve", "edit")),
+        approved=sum(
+            1
+            for each in events
+            if each["kind"] == "decided" and (each.get("detail") or {}).get("decision") in ("approve", "edit")
+        ),
         written=kinds["written"],
         closed=bool((state.get("ownership") or {}).get("closed")),
         tokens=dict(tokens),

@@ -109,15 +109,15 @@ def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collectio
                 queued += [call] if tool.kind == "transfer" and call["name"] != ending["name"] else []
                 results.append(result(call, "Not carried out in this turn; still available."))
         elif mark in seen:
-            results.append(result(call, f"The same call as {seen[mark]} in this message; it was carried out once. See its result."))
+            results.append(
+                result(call, f"The same call as {seen[mark]} in this message; it was carried out once. See its result.")
+            )
         elif problem := _write_problem(tool, call):
             results.append(refusal(call, problem))
         else:
             seen[mark] = str(call["id"])
             work.append(call)
-    return TurnPlan(
-        reply, tuple(results), tuple(work), ending, tuple(queued), tuple(forbidden), tuple(withheld)
-    )
+    return TurnPlan(reply, tuple(results), tuple(work), ending, tuple(queued), tuple(forbidden), tuple(withheld))
 
 
 def next_work(
@@ -132,7 +132,9 @@ def next_work(
         after: Calls that are being carried out now and count as answered.
     """
     done = {call["id"] for call in after}
-    left = [(kinds.get(call["name"], "read"), call) for call in reply.tool_calls if call["id"] in open_ids and call["id"] not in done]
+    left = [
+        (kinds.get(call["name"], "read"), call) for call in reply.tool_calls if call["id"] in open_ids and call["id"] not in done
+    ]
     work = [(kind, call) for kind, call in left if kind in _WORK]
     if not work:
         return Work(left[0][0], (left[0][1],)) if left else None

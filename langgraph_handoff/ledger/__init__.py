@@ -43,5 +43,7 @@ def open_ledger(url: str) -> Ledger:
     if url == ":memory:":
         return MemoryLedger()
     if "://" in url and not url.startswith("sqlite:///"):
-        raise StorageError(url=url.split("@")[-1], problem="this release keeps ledgers in SQLite files and memory only")
+        raise StorageError(
+            url=url.rsplit("@", maxsplit=1)[-1], problem="this release keeps ledgers in SQLite files and memory only"
+        )
     return SqliteLedger(url.removeprefix("sqlite:///"))

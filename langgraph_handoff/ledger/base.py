@@ -202,9 +202,7 @@ class Ledger(abc.ABC):
         """Return the ledger."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Close the ledger."""
         await self.aclose()
 
@@ -262,7 +260,7 @@ def owner_alive(token: str) -> bool:
     A process on another host cannot be seen from here and counts as alive, since a guess could run a write twice.
     """
     parts = token.rsplit(":", 4)
-    if len(parts) != 5:  # noqa: PLR2004 (the five parts of a token)
+    if len(parts) != 5:
         return False
     host, boot, pid, started, _ = parts
     if host != socket.gethostname():

@@ -99,9 +99,7 @@ class _Sitting:
     def _pass_by_rule(self) -> Steps:
         record, _ = yield ledger_call(self.ledger, "propose", self.asked.proposal, seq=self.asked.seq)
         if record.state == "proposed":
-            yield ledger_call(
-                self.ledger, "move", record, "approve", decision="approve", approver="rule", decided_at=time.time()
-            )
+            yield ledger_call(self.ledger, "move", record, "approve", decision="approve", approver="rule", decided_at=time.time())
         return None
 
     def _ask(self) -> Steps:
@@ -159,7 +157,9 @@ class _Sitting:
             return self._go_on(self._story(record, decision, args), [])
         rows: list[WriteRecord] = yield ledger_call(self.ledger, "records", key=proposal.key)
         if any(each.state in ("done", "executing", "unknown", "approved") and each.call_id != proposal.call_id for each in rows):
-            return self._again(record, NotADecision(why="A write with exactly these arguments was made before; reject, or edit again."))
+            return self._again(
+                record, NotADecision(why="A write with exactly these arguments was made before; reject, or edit again.")
+            )
         seq = rows[-1].seq + (rows[-1].state != "proposed" and rows[-1].call_id != proposal.call_id) if rows else 1
         edited, _ = yield ledger_call(self.ledger, "propose", proposal, seq=seq)
         if edited.state == "proposed":
@@ -172,10 +172,11 @@ class _Sitting:
         given = self.asked.proposal
         names = self.privilege.identity if self.privilege.identity is not None else tuple(args)
         identity = {name: args.get(name) for name in names}
-        key = identity_key(
-            tenant=given.tenant, case_id=given.case_id, tool=given.tool, schema_version=1, identity=identity
-        )
-        fields = {name: getattr(given, name) for name in ("kind", "case_id", "tenant", "thread_id", "call_id", "agent", "tool", "reason", "expires_at")}
+        key = identity_key(tenant=given.tenant, case_id=given.case_id, tool=given.tool, schema_version=1, identity=identity)
+        fields = {
+            name: getattr(given, name)
+            for name in ("kind", "case_id", "tenant", "thread_id", "call_id", "agent", "tool", "reason", "expires_at")
+        }
         return Proposal(key=key, args=args, **fields)
 
     def _cleared_up(self, record: WriteRecord, decision: Decision) -> Steps:
@@ -193,7 +194,9 @@ class _Sitting:
         return self._refused(text, story, case={"refused": [f"{record.tool}: outcome unknown, given up"]})
 
     def _close(self, record: WriteRecord, how: str, text: str) -> Steps:
-        yield ledger_call(self.ledger, "move", record, "deny", decision=how, approver="rule", decided_at=time.time(), comment=text)
+        yield ledger_call(
+            self.ledger, "move", record, "deny", decision=how, approver="rule", decided_at=time.time(), comment=text
+        )
         told = [event(how, self.agent, record.request_id, tool=record.tool)]
         return self._refused(f"The request was closed without a decision ({how}): {text} Nothing was done.", told)
 
@@ -208,7 +211,9 @@ class _Sitting:
             if isinstance(message, HumanMessage)
         ]
         count = sum(1 for each in self.state.get("events") or [] if each["kind"] == "not_a_decision")
-        told = tell([event("not_a_decision", self.agent, f"{record.request_id}:{count}", why=why.why, request_id=record.request_id)])
+        told = tell(
+            [event("not_a_decision", self.agent, f"{record.request_id}:{count}", why=why.why, request_id=record.request_id)]
+        )
         return Command(update={"messages": kept, "events": told}, goto="approval")
 
     def _go_on(self, story: Sequence[Event], answers: Sequence[BaseMessage]) -> Command[Any]:
@@ -331,7 +336,9 @@ class _Sitting:
         decided = [each for each in others if each.decided_at is not None and each.op != record.op]
         last = max(decided, key=lambda each: each.decided_at or 0.0, default=None)
         if last is not None and last.bare and last.decision == decision.type:
-            return NotADecision(why="The same answer was just given to another request; this looks like a second click on that one.")
+            return NotADecision(
+                why="The same answer was just given to another request; this looks like a second click on that one."
+            )
         return decision
 
 
@@ -346,11 +353,14 @@ def _who(decision: Decision) -> dict[str, Any]:
 
 
 def _hop_chain(state: Mapping[str, Any]) -> tuple[str, ...]:
-    owners = [each for each in state.get("events") or [] if each["kind"] in ("opened", "reopened", "stale_owner", "accepted", "returned", "declined")]
+    owners = [
+        each
+        for each in state.get("events") or []
+        if each["kind"] in ("opened", "reopened", "stale_owner", "accepted", "returned", "declined")
+    ]
     chain = [str(each.get("detail", {}).get("to") or each["agent"]) for each in owners]
     return tuple(chain[-12:])
 
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-

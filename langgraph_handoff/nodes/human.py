@@ -46,7 +46,9 @@ def human(desk: Desk, person: Human, state: Mapping[str, Any], config: RunnableC
     return Command(update={"messages": [said], "events": told}, goto="transfer" if lent else END)
 
 
-def _payload(desk: Desk, person: Human, state: Mapping[str, Any], package: HandoffPackage | None, request_id: str) -> dict[str, Any]:
+def _payload(
+    desk: Desk, person: Human, state: Mapping[str, Any], package: HandoffPackage | None, request_id: str
+) -> dict[str, Any]:
     """Return the question in the shape that approval screens show: the reply is the argument to edit."""
     words = last_user_text(state.get("messages") or [])
     brief = package.brief() if package else ""
@@ -55,7 +57,12 @@ def _payload(desk: Desk, person: Human, state: Mapping[str, Any], package: Hando
     return {
         "action_requests": [{**action, "description": f"**{person.name} owns this case.**\n\nThe user said: {words}\n\n{brief}"}],
         "review_configs": [
-            {"action_name": "reply_to_user", "actionName": "reply_to_user", "allowed_decisions": allowed, "allowedDecisions": allowed}
+            {
+                "action_name": "reply_to_user",
+                "actionName": "reply_to_user",
+                "allowed_decisions": allowed,
+                "allowedDecisions": allowed,
+            }
         ],
         "handoff": {
             "kind": "owner",
@@ -106,7 +113,9 @@ def _handed_back(
         user_request=last_user_text(state.get("messages") or []),
     )
     ownership: Ownership = {**held, "epoch": epoch, "hop": package.hop, "how": "handoff", "closed": False}
-    told = tell([event("accepted", target, f"{case_id}:{epoch}", **{"from": person.name, "to": target, "by": who, "reason": reason})])
+    told = tell(
+        [event("accepted", target, f"{case_id}:{epoch}", **{"from": person.name, "to": target, "by": who, "reason": reason})]
+    )
     return Command(
         update={"active_agent": target, "handoff": package.dump(), "ownership": ownership, "events": told}, goto=target
     )

@@ -10,9 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from langgraph_handoff.desk import Desk, case_id_of
-from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.routing import Route, Router, RouteRequest
 from langgraph_handoff.state import Ownership, event, last_user_text, user_turn
+from langgraph_handoff.steps import Effect, Steps
 
 __all__ = ("intake", "needs_intake")
 

@@ -14,9 +14,9 @@ from langgraph.types import Command, Send
 from langgraph_handoff.agents import Agent
 from langgraph_handoff.context import build_view
 from langgraph_handoff.desk import Desk, tell
-from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.state import Event, Ownership, event, ownership_of, unanswered
+from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.tools import REQUEST
 from langgraph_handoff.turn import TurnPlan, is_empty, plan_turn
 
@@ -133,9 +133,7 @@ def _direct_answer(desk: Desk, agent: str, messages: Sequence[BaseMessage]) -> A
     return None
 
 
-def _own_graph(
-    desk: Desk, agent: Agent, state: Mapping[str, Any], view: list[BaseMessage], config: RunnableConfig
-) -> Steps:
+def _own_graph(desk: Desk, agent: Agent, state: Mapping[str, Any], view: list[BaseMessage], config: RunnableConfig) -> Steps:
     """Run an agent that is a graph of its own on the view, and take what it added to the talk."""
     graph = agent.graph
     if graph is None:

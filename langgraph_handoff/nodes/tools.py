@@ -10,8 +10,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.state import as_messages
+from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.turn import result
 
 __all__ = ("RUNTIME_KEYS", "one_result", "tools")

@@ -20,9 +20,9 @@ from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
 from langgraph_handoff.errors import PackageError
 from langgraph_handoff.gate import settle_transfer
 from langgraph_handoff.lifecycle import TRANSFER, advance
-from langgraph_handoff.steps import Steps
 from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.state import Event, Ownership, event, last_user_text, ownership_of, unanswered, user_turn
+from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result
 
 __all__ = ("transfer",)
@@ -71,9 +71,7 @@ def _edge(desk: Desk, agent: str, call: ToolCall) -> Handoff | None:
 class _Move:
     """One change of owner in the making: what is known before it, and the update that it becomes."""
 
-    def __init__(
-        self, desk: Desk, state: Mapping[str, Any], config: RunnableConfig, agent: str, reply: AIMessage | None
-    ) -> None:
+    def __init__(self, desk: Desk, state: Mapping[str, Any], config: RunnableConfig, agent: str, reply: AIMessage | None) -> None:
         self.desk, self.state, self.agent, self.reply = desk, state, agent, reply
         self.ownership = ownership_of(state)
         self.messages: list[BaseMessage] = list(state.get("messages") or [])
@@ -346,7 +344,13 @@ class _Move:
         return [AIMessage(text, name=self.agent, id=f"{package.handoff_id}:announced")]
 
     def _detail(self, package: HandoffPackage) -> dict[str, Any]:
-        return {"from": package.from_agent, "to": package.to_agent, "hop": package.hop, "handoff_id": package.handoff_id, "reason": package.reason}
+        return {
+            "from": package.from_agent,
+            "to": package.to_agent,
+            "hop": package.hop,
+            "handoff_id": package.handoff_id,
+            "reason": package.reason,
+        }
 
     def _id(self, call: ToolCall) -> str:
         return f"{self.reply.id if self.reply else ''}/{call['id']}"

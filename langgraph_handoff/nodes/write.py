@@ -148,7 +148,9 @@ class _Write:
 
     def recorded(self, record: WriteRecord) -> ToolMessage:
         """Return the result that was recorded, marked as such."""
-        kept = record.result if isinstance(record.result, dict) and "content" in record.result else {"content": str(record.result)}
+        kept = (
+            record.result if isinstance(record.result, dict) and "content" in record.result else {"content": str(record.result)}
+        )
         message = result(self.call, kept["content"], status=kept.get("status", "success"))
         return self._explained(message, record).model_copy(update={"additional_kwargs": {"handoff_replayed": True}})
 

@@ -1,0 +1,46 @@
+# `make demo` and `make test` need Python 3.11 or later with pip, nothing else. Each makes its own .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DB ?= cases.db
+TEXT ?= My invoice looks wrong and the API returns 401 after we rotated keys
+
+.PHONY: demo test format lint type bench docs clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@ $(VENV)/.run
+
+demo: $(VENV)/.run  ## the support case on a SQLite file, asking for approval in the terminal
+	$(BIN)/langgraph-handoff demo "$(TEXT)" --db "$(DB)" $(ARGS)
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+format: $(VENV)/.dev  ## format the code
+	$(BIN)/ruff format langgraph_handoff graphs examples tests benchmarks
+	$(BIN)/ruff check --fix langgraph_handoff graphs examples tests benchmarks
+
+lint: $(VENV)/.dev  ## style and the floors of the house
+	$(BIN)/ruff check langgraph_handoff graphs examples tests benchmarks
+	$(BIN)/lint-imports
+
+type: $(VENV)/.dev  ## mypy --strict on the package and on what users may write
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## against the neighbours, side by side
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(VENV)/.dev  ## run README and examples
+	$(BIN)/python -m pytest tests/docs $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

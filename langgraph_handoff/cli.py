@@ -1,0 +1,267 @@
+"""The command line: watch a case travel, answer for it, stop it anywhere, go on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command, Interrupt, StateSnapshot
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.panel import Panel
+from rich.prompt import Prompt
+from rich.text import Text
+
+from langgraph_handoff.demo import SEED_CASE, support
+from langgraph_handoff.errors import HandoffError
+from langgraph_handoff.graph import CompiledHandoffGraph
+from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.state import Event
+from langgraph_handoff.storage import Storage, connect
+from langgraph_handoff.trace import graph_of_hops, hops
+
+__all__ = ("main",)
+
+DONE, BAD_INPUT, WAITING, INTERRUPTED = 0, 2, 3, 130
+_COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
+_EPILOG: Final = (
+    "exit codes: 0 the case was answered, 2 the input was wrong, 3 the case waits for a decision, 130 stopped by Ctrl-C. "
+    "HANDOFF_MODEL=provider:name runs a real chat model (extra `models`)."
+)
+
+
+class _BadInput(Exception):
+    """What the user gave cannot be used; the text says why and what to do."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments without the program's name. None takes those of the process.
+
+    Returns:
+        The exit code; `--help` lists them.
+    """
+    given = _parser().parse_args(argv)
+    console = Console(highlight=False)
+    try:
+        return int(given.run(given, console))
+    except KeyboardInterrupt:
+        console.print(f"\nStopped. Nothing is lost: langgraph-handoff resume {given.case or 'CASE'} --db {given.db}")
+        return INTERRUPTED
+    except (_BadInput, HandoffError, ValueError) as error:
+        print(f"langgraph-handoff: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="langgraph-handoff", description=__doc__, epilog=_EPILOG)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, about: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=about, description=about, epilog=_EPILOG)
+        made.add_argument("--db", default="cases.db", help="SQLite file of the cases (default: %(default)s)")
+        made.set_defaults(run=run, case=None)
+        return made
+
+    demo = command("demo", _demo, "run a support case from your words")
+    demo.add_argument("text", nargs="?", default=SEED_CASE, help="what the user says (default: %(default)r)")
+    demo.add_argument("--case", help="name of the case (default: a new one)")
+    resume = command("resume", _resume, "go on with a case that was stopped, killed or waits")
+    for each in (demo, resume):
+        each.add_argument("--auto", choices=("approve", "reject"), help="answer every request so, without a terminal")
+        each.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="pause between steps, to watch")
+    show = command("show", _show, "print owner, hops, package and open request of a case")
+    trail = command("hops", _hops, "print who had the case")
+    trail.add_argument("--mermaid", action="store_true", help="as a Mermaid chart")
+    for each in (resume, show, trail):
+        each.add_argument("case", metavar="CASE", help="name of the case")
+    return parser
+
+
+def _config(case: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": case}}
+
+
+def _desk(db: str, storage: Storage) -> CompiledHandoffGraph:
+    return support(db, os.environ.get("HANDOFF_MODEL") or None).compile(storage=storage)
+
+
+def _existing(db: str) -> Storage:
+    if not Path(db.removeprefix("sqlite:///")).is_file():
+        raise _BadInput(f"There is no file {db}. Give --db, or start a case with `langgraph-handoff demo`.")
+    return connect(db)
+
+
+def _saved(graph: CompiledHandoffGraph, case: str, db: str) -> StateSnapshot:
+    snapshot = graph.get_state(_config(case))
+    if not snapshot.values.get("messages"):
+        raise _BadInput(f"There is no case {case!r} in {db}.")
+    return snapshot
+
+
+def _demo(given: argparse.Namespace, console: Console) -> int:
+    if not given.text.strip():
+        raise _BadInput("The text is empty. Say what the case is about.")
+    given.case = given.case or f"case-{secrets.token_hex(3)}"
+    with connect(given.db) as storage:
+        graph = _desk(given.db, storage)
+        console.print(f"[bold]{given.case}[/bold] in {given.db}; stop it at any moment and go on with:")
+        console.print(f"  langgraph-handoff resume {given.case} --db {given.db}\n", style="dim")
+        if graph.get_state(_config(given.case)).interrupts:
+            console.print("A request of this case is open; your words are added to it.", style="dim")
+        console.print(Text.assemble(("user  ", "bold"), given.text))
+        return _run(graph, {"messages": [{"role": "user", "content": given.text}]}, given, console)
+
+
+def _resume(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        graph = _desk(given.db, storage)
+        snapshot = _saved(graph, given.case, given.db)
+        if snapshot.interrupts:
+            return _decided(graph, snapshot.interrupts[0], given, console)
+        return _run(graph, None, given, console)
+
+
+def _show(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        graph = _desk(given.db, storage)
+        snapshot = _saved(graph, given.case, given.db)
+        values = snapshot.values
+        closed = bool((values.get("ownership") or {}).get("closed"))
+        console.print(f"case    {given.case}" + (" (closed)" if closed else ""))
+        console.print(f"owner   {values.get('active_agent')}")
+        console.print(f"hops    {', '.join(hops(graph, _config(given.case)))}")
+        package = values.get("handoff")
+        if isinstance(package, HandoffPackage):
+            console.print(Panel(Text(package.brief()), title="package", title_align="left"))
+        for asked in snapshot.interrupts:
+            console.print(_request_panel(asked))
+        if not snapshot.interrupts:
+            console.print("request none is open")
+    return DONE
+
+
+def _hops(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        graph = _desk(given.db, storage)
+        _saved(graph, given.case, given.db)
+        chain = hops(graph, _config(given.case))
+        print(graph_of_hops(chain) if given.mermaid else ", ".join(chain))
+    return DONE
+
+
+def _run(graph: CompiledHandoffGraph, input: Any, given: argparse.Namespace, console: Console) -> int:
+    """Run until the case is answered or a person is asked."""
+    config = _config(given.case)
+    for mode, chunk in graph.stream(input, config, stream_mode=["updates", "custom"]):
+        _tell(mode, chunk, console)
+        time.sleep(given.delay)
+    snapshot = graph.get_state(config)
+    if snapshot.interrupts:
+        return _decided(graph, snapshot.interrupts[0], given, console)
+    console.print(f"\nhops: {', '.join(hops(graph, config))}", style="bold")
+    return DONE
+
+
+def _decided(graph: CompiledHandoffGraph, asked: Interrupt, given: argparse.Namespace, console: Console) -> int:
+    """Ask for a decision, record it, and run on."""
+    console.print(_request_panel(asked))
+    shown = asked.value["handoff"]
+    answer = _answer(asked.value, given.auto, console)
+    if answer is None:
+        console.print("Nobody decides here (no terminal). The case waits; go on with one of:")
+        console.print(f"  langgraph-handoff resume {given.case} --db {given.db} --auto approve")
+        console.print(f"  langgraph-handoff resume {given.case} --db {given.db} --auto reject")
+        return WAITING
+    decision = {"type": answer.pop("decision"), "by": _who(), "request_id": shown["request_id"], **answer}
+    return _run(graph, Command(resume={asked.id: {"decisions": [decision]}}), given, console)
+
+
+def _answer(value: Mapping[str, Any], auto: str | None, console: Console) -> dict[str, Any] | None:
+    allowed = value["review_configs"][0]["allowed_decisions"]
+    if auto:
+        automatic = {"approve": ("approve", "done"), "reject": ("reject", "abandon")}[auto]
+        chosen = next((each for each in automatic if each in allowed), automatic[0])
+        return {"decision": chosen, "message": f"--auto {auto}"}
+    if not sys.stdin.isatty():
+        return None
+    choice = Prompt.ask("Your decision", choices=list(allowed), console=console)
+    if choice == "edit":
+        action = value["action_requests"][0]
+        args = {name: _edited(name, old, console) for name, old in action["args"].items()}
+        return {"decision": "edit", "edited_action": {"name": action["name"], "args": args}}
+    if choice in ("reject", "respond"):
+        return {"decision": choice, "message": Prompt.ask("Reason", default="", console=console)}
+    return {"decision": choice}
+
+
+def _edited(name: str, old: Any, console: Console) -> Any:
+    text = Prompt.ask(name, default=old if isinstance(old, str) else json.dumps(old), console=console)
+    return old if text == json.dumps(old) else text
+
+
+def _who() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "terminal"
+
+
+def _request_panel(asked: Interrupt) -> Panel:
+    action = asked.value["action_requests"][0]
+    return Panel(Markdown(action["description"]), title="a person is asked", title_align="left", border_style="yellow")
+
+
+def _tell(mode: str, chunk: Any, console: Console) -> None:
+    """Print one step of a run."""
+    if mode == "custom":
+        _tell_event(chunk, console)
+        return
+    for update in chunk.values():
+        if not isinstance(update, Mapping):
+            continue
+        for message in update.get("messages") or []:
+            _tell_message(message, console)
+        package = update.get("handoff")
+        if package:
+            facts = ", ".join(package["known_facts"]) or "none"
+            console.print(f"      package: {package['reason'] or package['summary']} (facts: {facts})", style="dim")
+
+
+def _tell_event(happened: Event | Mapping[str, Any], console: Console) -> None:
+    detail = happened.get("detail") or {}
+    kind = happened["kind"]
+    if kind in ("accepted", "returned", "declined") and "to" in detail:
+        line = Text.assemble(("hop   ", "bold"), (str(detail["from"]), _colour(detail["from"])), " → ")
+        console.print(line + Text(str(detail["to"]), _colour(detail["to"])) + Text(f" ({kind})", "dim"))
+    elif kind in ("decided", "written", "not_written", "closed", "budget", "bounce", "forbidden"):
+        said = ", ".join(f"{key}={value}" for key, value in detail.items() if value not in (None, ""))
+        console.print(Text(f"      {kind}: {said}", "dim"))
+
+
+def _tell_message(message: Any, console: Console) -> None:
+    if isinstance(message, AIMessage):
+        name = str(message.name)
+        if str(message.text).strip():
+            console.print(Text.assemble((f"{name}  ", f"bold {_colour(name)}"), str(message.text)))
+        for call in message.tool_calls:
+            args = ", ".join(f"{key}={value!r}" for key, value in call["args"].items())
+            console.print(Text.assemble((f"{name}  ", _colour(name)), (f"{call['name']}({args})", "dim")))
+    elif isinstance(message, ToolMessage):
+        console.print(Text(f"      {message.text}", "red" if message.status == "error" else "dim"))
+
+
+def _colour(name: str) -> str:
+    return _COLOURS[sum(map(ord, name)) % len(_COLOURS)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

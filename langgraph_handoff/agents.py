@@ -340,7 +340,7 @@ def _privileges(tools: Mapping[str, Mapping[str, BaseTool]]) -> dict[str, Privil
     for name in found:
         if len(holders[name]) > 1:
             warnings.warn(
-                f"The privileged tool '{name}' is held by {holders[name]}: every call is gated, but a write should have one home.",
+                f"The privileged tool '{name}' is held by {holders[name]}; all calls are gated, but give a write one home.",
                 CatalogWarning,
                 stacklevel=5,
             )

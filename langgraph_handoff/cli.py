@@ -39,7 +39,7 @@ _EPILOG: Final = (
 )
 
 
-class _BadInput(Exception):
+class _BadInputError(Exception):
     """What the user gave cannot be used; the text says why and what to do."""
 
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print(f"\nStopped. Nothing is lost: langgraph-handoff resume {given.case or 'CASE'} --db {given.db}")
         return INTERRUPTED
-    except (_BadInput, HandoffError, ValueError) as error:
+    except (_BadInputError, HandoffError, ValueError) as error:
         print(f"langgraph-handoff: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
 
@@ -99,20 +99,20 @@ def _desk(db: str, storage: Storage) -> CompiledHandoffGraph:
 
 def _existing(db: str) -> Storage:
     if not Path(db.removeprefix("sqlite:///")).is_file():
-        raise _BadInput(f"There is no file {db}. Give --db, or start a case with `langgraph-handoff demo`.")
+        raise _BadInputError(f"There is no file {db}. Give --db, or start a case with `langgraph-handoff demo`.")
     return connect(db)
 
 
 def _saved(graph: CompiledHandoffGraph, case: str, db: str) -> StateSnapshot:
     snapshot = graph.get_state(_config(case))
     if not snapshot.values.get("messages"):
-        raise _BadInput(f"There is no case {case!r} in {db}.")
+        raise _BadInputError(f"There is no case {case!r} in {db}.")
     return snapshot
 
 
 def _demo(given: argparse.Namespace, console: Console) -> int:
     if not given.text.strip():
-        raise _BadInput("The text is empty. Say what the case is about.")
+        raise _BadInputError("The text is empty. Say what the case is about.")
     given.case = given.case or f"case-{secrets.token_hex(3)}"
     with connect(given.db) as storage:
         graph = _desk(given.db, storage)
@@ -142,6 +142,8 @@ def _show(given: argparse.Namespace, console: Console) -> int:
         console.print(f"case    {given.case}" + (" (closed)" if closed else ""))
         console.print(f"owner   {values.get('active_agent')}")
         console.print(f"hops    {', '.join(hops(graph, _config(given.case)))}")
+        facts = (values.get("case") or {}).get("facts") or {}
+        console.print(f"facts   {'; '.join(f'{key}: {value}' for key, value in facts.items()) or 'none'}")
         package = values.get("handoff")
         if isinstance(package, HandoffPackage):
             console.print(Panel(Text(package.brief()), title="package", title_align="left"))
@@ -152,7 +154,7 @@ def _show(given: argparse.Namespace, console: Console) -> int:
     return DONE
 
 
-def _hops(given: argparse.Namespace, console: Console) -> int:
+def _hops(given: argparse.Namespace, _console: Console) -> int:
     with _existing(given.db) as storage:
         graph = _desk(given.db, storage)
         _saved(graph, given.case, given.db)

@@ -1,7 +1,7 @@
 """The demo: a support desk whose models need no key.
 
-`DemoChatModel` is not a script. It reads the user's words, the tools that it was offered, the results that it has seen and the package
-that it was given, and decides from these. It knows a few topics by their words; everything else it answers honestly.
+`DemoChatModel` is not a script. It reads the user's words, the tools that it was offered, the results that it has seen and
+the package that it was given, and decides from these. It knows a few topics by their words; everything else it answers honestly.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class DemoChatModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "demo"
 
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:  # noqa: ARG002 (the host's)
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
         """Return a copy that is offered these tools."""
         return self.model_copy(update={"tools": tuple(convert_to_openai_tool(each)["function"]["name"] for each in tools)})
 
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 (the host's)
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002 (the host's)
-        **kwargs: Any,  # noqa: ARG002 (the host's)
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
     ) -> ChatResult:
         think = {"triage": _triage, "tech": _tech, "billing": _billing}[self.role]
         said = think(_Reading(messages, self.tools))
@@ -236,7 +236,7 @@ def support(db: str | os.PathLike[str] = "cases.db", model: BaseChatModel | str 
         name="billing",
         description="Invoices, credits, refunds",
         model=speaking("billing"),
-        prompt="You solve invoice questions. Read the invoice, issue a credit for what was charged too much, then close the case.",
+        prompt="You solve invoice questions. Read the invoice, credit what was charged too much, then close the case.",
         tools=[get_invoice, issue_credit],
         handoffs=["triage"],
     )

@@ -19,7 +19,9 @@ __all__ = (
     "LedgerConflictError",
     "LedgerError",
     "LedgerMissingError",
+    "LedgerVersionError",
     "NoOpenRequestError",
+    "NotJsonError",
     "PackageError",
     "PackageTooLargeError",
     "ScriptError",
@@ -105,6 +107,18 @@ class LedgerError(HandoffError):
 class LedgerMissingError(LedgerError):
     """The tool `{tool}` is a privileged write and this graph has no write ledger. Compile with
     `storage=connect("cases.db")`, with `ledger=...`, or set HANDOFF_LEDGER_URL.
+    """
+
+
+class LedgerVersionError(LedgerError):
+    """The write ledger at {location} has schema version {found}; this code reads {supported}. Install the release that wrote
+    it. The file was not changed.
+    """
+
+
+class NotJsonError(LedgerError):
+    """A value for the write ledger is not plain JSON: {problem}. Use texts, finite numbers, true, false, null, lists, and
+    objects with texts as keys.
     """
 
 

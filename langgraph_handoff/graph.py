@@ -155,18 +155,19 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
     def _prepared(
         self, input: Any, config: RunnableConfig, snapshot: StateSnapshot | None, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
+        prepared = input
         if isinstance(input, Mapping) and input.get("messages") is not None:
-            input = {**input, "messages": _with_ids(input["messages"])}
-        if snapshot is not None:
-            input = _bound(input, snapshot.interrupts, str((config.get("configurable") or {}).get("thread_id")))
+            prepared = {**input, "messages": _with_ids(input["messages"])}
+        elif snapshot is not None:
+            prepared = _bound(input, snapshot.interrupts, str((config.get("configurable") or {}).get("thread_id")))
         durability = kwargs.get("durability")
         if durability == "exit" and self.catalog.privileges:
             raise DurabilityError(durability=durability)
         if isinstance(self.checkpointer, bool) or self.checkpointer is None:
-            return input, kwargs
+            return prepared, kwargs
         if durability != "exit":
             kwargs = {**kwargs, "durability": "sync"}
-        return input, kwargs
+        return prepared, kwargs
 
     def _ledger_by_address(self) -> Ledger | None:
         address = os.environ.get(ENVIRONMENT)
@@ -384,7 +385,7 @@ def _add_nodes(builder: StateGraph[Any, Any, Any, Any], desk: Desk) -> None:
     readers = [name for name in catalog.agents if reads[name]]
     writers = [name for name in catalog.agents if writes[name]]
     gated = [name for name in catalog.agents if gates[name]]
-    runners = {name: ToolNode([catalog.tools[name][each] for each in reads[name]]) for name in readers}
+    runners = {name: ToolNode([catalog.tools[name][each] for each in reads[name]], handle_tool_errors=True) for name in readers}
     guarded = {
         name: ToolNode([_guarded(catalog.tools[name][each]) for each in writes[name]], handle_tool_errors=False)
         for name in writers

@@ -104,7 +104,7 @@ class ScriptedChatModel(BaseChatModel):
     """Whether to refuse a prompt that a hosted provider would refuse."""
     loop: bool = False
     """Whether the last turn is repeated for ever."""
-    tools: list[str] = []
+    tools: tuple[str, ...] = ()
     _script: _Script = PrivateAttr(default_factory=lambda: _Script(()))
 
     def __init__(self, turns: Sequence[Turn] = (), **fields: Any) -> None:
@@ -134,7 +134,7 @@ class ScriptedChatModel(BaseChatModel):
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[LanguageModelInput, AIMessage]:
         """Return a copy that shares this script and is offered these tools."""
         names = [convert_to_openai_tool(each)["function"]["name"] for each in tools]
-        bound = self.model_copy(update={"tools": names})
+        bound = self.model_copy(update={"tools": tuple(names)})
         bound._script = self._script
         return bound
 
@@ -271,8 +271,8 @@ def _call_chunks(reply: AIMessage) -> list[Any]:
 def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
     """Return what a hosted provider would refuse about calls and results; empty when nothing.
 
-    Each call has exactly one result, and the results stand right behind their message, with nothing in between; a result answers a
-    call of the message before it. Calls that could not be parsed count too, as providers see them.
+    Each call has exactly one result, and the results stand right behind their message, with nothing in between; a result
+    answers a call of the message before it. Calls that could not be parsed count too, as providers see them.
     """
     faults: list[str] = []
     waiting: dict[str, int] = {}

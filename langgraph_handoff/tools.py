@@ -218,7 +218,7 @@ def create_handoff_tool(
         messages = state.get("messages", ()) if isinstance(state, dict) else ()
         if messages and len(getattr(messages[-1], "tool_calls", ())) > 1:
             raise ToolException(f"{tool_name} must be called alone. The other calls were carried out; call it again by itself.")
-        plain = {key: value for key, value in schema(**content).model_dump(mode="json", exclude_unset=True).items()}
+        plain = schema(**content).model_dump(mode="json", exclude_unset=True)
         return f"Asked for a handoff to {agent_name}.", {REQUEST: {"to": agent_name, "content": plain}}
 
     return StructuredTool.from_function(

@@ -192,17 +192,17 @@ def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, d
     prefix = reply.id or "call"
     given: list[tuple[str | None, str, Any, str]] = [(c["id"], c["name"], c["args"], "") for c in reply.tool_calls]
     given += [(c["id"], c["name"] or "unnamed", {}, c["error"] or "not a JSON object") for c in reply.invalid_tool_calls]
-    for index, (call_id, name, args, problem) in enumerate(given):
+    for index, (call_id, name, sent, fault) in enumerate(given):
         fresh = call_id if call_id and call_id not in taken else f"{prefix}:{index}"
         while fresh in taken:
             fresh += "+"
         taken.add(fresh)
         changed = changed or fresh != call_id
-        if not isinstance(args, dict):
-            args, problem, changed = {}, "they are not an object", True
+        problem = fault if isinstance(sent, dict) else "they are not an object"
         if problem:
             malformed[fresh] = " ".join(problem.split())[:200]
-        calls.append(ToolCall(name=name, args=args, id=fresh, type="tool_call"))
+            changed = True
+        calls.append(ToolCall(name=name, args=sent if isinstance(sent, dict) else {}, id=fresh, type="tool_call"))
     if not changed:
         return reply, malformed
     content = reply.content

@@ -40,10 +40,10 @@ def open_ledger(url: str) -> Ledger:
     Raises:
         StorageError: If this release has no ledger for the address.
     """
-    if url == ":memory:":
-        return MemoryLedger()
-    if "://" in url and not url.startswith("sqlite:///"):
+    path = url.removeprefix("sqlite:///")
+    scheme, found, _ = path.partition("://")
+    if found:  # only the scheme is shown, since the rest may hold a password
         raise StorageError(
-            url=url.rsplit("@", maxsplit=1)[-1], problem="this release keeps ledgers in SQLite files and memory only"
+            url=f"{scheme}://...", problem=f"this release keeps ledgers in SQLite files and in memory, not yet in {scheme}"
         )
-    return SqliteLedger(url.removeprefix("sqlite:///"))
+    return MemoryLedger() if path == ":memory:" else SqliteLedger(path)

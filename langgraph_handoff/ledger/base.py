@@ -15,25 +15,30 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
-from langgraph_handoff.errors import LedgerError
+from langgraph_handoff.errors import NotJsonError
 
 __all__ = (
     "CHANGES",
+    "FIELDS",
     "Ledger",
     "Proposal",
     "WriteRecord",
     "canonical_json",
     "digest_of",
     "identity_key",
+    "json_copy",
     "owner_alive",
     "owner_token",
+    "storable",
 )
+
+_T = TypeVar("_T")
 
 CHANGES: Final = frozenset(
     {
@@ -78,7 +83,7 @@ class WriteRecord:
     key: str
     """Identity of the write without its sequence number."""
     seq: int
-    """Grows only when the same write is asked for again."""
+    """Grows only when the same write is asked for again, by a call of its own."""
     state: str
     """A state of `lifecycle.WRITE`."""
     epoch: int
@@ -172,23 +177,23 @@ class Ledger(abc.ABC):
 
     async def apropose(self, proposal: Proposal, *, seq: int) -> tuple[WriteRecord, bool]:
         """Store a proposal once; see `propose`."""
-        return await asyncio.to_thread(self.propose, proposal, seq=seq)
+        return await _to_its_end(functools.partial(self.propose, proposal, seq=seq))
 
     async def aget(self, op: str) -> WriteRecord | None:
         """Return a row."""
-        return await asyncio.to_thread(self.get, op)
+        return await _to_its_end(functools.partial(self.get, op))
 
     async def arecords(self, **filters: Any) -> list[WriteRecord]:
         """Return the rows that fit all given filters; see `records`."""
-        return await asyncio.to_thread(functools.partial(self.records, **filters))
+        return await _to_its_end(functools.partial(self.records, **filters))
 
     async def amove(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row; see `move`."""
-        return await asyncio.to_thread(functools.partial(self.move, record, event, **changes))
+        return await _to_its_end(functools.partial(self.move, record, event, **changes))
 
     async def aclose(self) -> None:
         """Give back what the ledger holds open."""
-        await asyncio.to_thread(self.close)
+        await _to_its_end(self.close)
 
     def __enter__(self) -> Self:
         """Return the ledger."""
@@ -208,26 +213,66 @@ class Ledger(abc.ABC):
 
 
 FIELDS: Final = tuple(each.name for each in fields(WriteRecord))
+"""Columns of a row, in their order."""
+
+
+async def _to_its_end(function: Callable[[], _T]) -> _T:
+    """Run `function` in a thread, to its end even when this task is cancelled.
+
+    A commit cannot be called back. So a cancellation is passed on only when the row stands where it will stay, and whoever
+    handles it can read what became of the move.
+    """
+    running = asyncio.get_running_loop().run_in_executor(None, function)
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        running.exception()  # read, so that asyncio does not report it as never retrieved
+        raise cancelled
+    return running.result()
 
 
 def canonical_json(value: Any) -> str:
     """Return one text for all spellings of the same JSON value: sorted keys, no spaces, `1.0` as `1`.
 
     Raises:
-        LedgerError: If the value is not JSON; NaN and infinities are not.
+        NotJsonError: If the value is not JSON; NaN and infinities are not.
     """
     try:
-        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise LedgerError(location="-", problem=f"the arguments are not plain JSON ({error})") from None
+        raise NotJsonError(problem=str(error)) from None
+    return storable(text)
+
+
+def json_copy(value: Any) -> Any:
+    """Return the value as it comes back from a file, sharing nothing with the caller's.
+
+    Raises:
+        NotJsonError: If the value is not JSON.
+    """
+    canonical_json(value)  # `json.dumps` alone would turn keys that are not texts into texts
+    return json.loads(json.dumps(value))
+
+
+def storable(text: str) -> str:
+    r"""Return the text with lone surrogates escaped: models and file names bring them, and no UTF-8 file takes them.
+
+    In JSON the escape is the one of the standard (`\ud800`), so that nothing is lost there.
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError("a key is not a text")
+        wrong = next((key for key in value if not isinstance(key, str)), None)
+        if wrong is not None or None in value:
+            raise TypeError(f"the key {wrong!r} is not a text")
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
@@ -285,6 +330,8 @@ def _started(pid: int) -> str | None:
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
+        if os.name == "nt":  # where signal 0 is Ctrl-C, not a question
+            return "?"
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

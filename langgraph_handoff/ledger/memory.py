@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import threading
 import time
 from collections.abc import Collection
 from typing import Any
 
-from langgraph_handoff.errors import LedgerConflictError
 from langgraph_handoff.ledger.base import Ledger, Proposal, WriteRecord
-from langgraph_handoff.ledger.moves import asked_again, moved, new_record
+from langgraph_handoff.ledger.moves import asked_again, conflict, filters, moved, new_record
 
 __all__ = ("MemoryLedger",)
 
 
 class MemoryLedger(Ledger):
-    """Keeps rows in a dictionary under a lock. They end with the process, as its checkpoints do."""
+    """Keeps rows in a dictionary under a lock. They end with the process, as its checkpoints do.
+
+    Rows go out as copies: their arguments are what was approved, and a caller must not be able to change them.
+    """
 
     def __init__(self) -> None:
         """Make an empty ledger."""
@@ -34,14 +37,14 @@ class MemoryLedger(Ledger):
             made = new_record(proposal, seq, time.time())
             held = self._rows.get(made.op)
             stored = made if held is None else asked_again(held, made)
-            if stored is None:
-                return self._rows[made.op], False
-            self._rows[made.op] = stored
-            return stored, True
+            if stored is not None:
+                self._rows[made.op] = stored
+            return copy.deepcopy(self._rows[made.op]), stored is not None
 
     def get(self, op: str) -> WriteRecord | None:
         """Return a row."""
-        return self._rows.get(op)
+        with self._lock:
+            return copy.deepcopy(self._rows.get(op))
 
     def records(
         self,
@@ -53,12 +56,11 @@ class MemoryLedger(Ledger):
         states: Collection[str] | None = None,
     ) -> list[WriteRecord]:
         """Return the rows that fit all given filters."""
-        wanted = {"case_id": case_id, "key": key, "call_id": call_id, "thread_id": thread_id}
-        asked = {name: value for name, value in wanted.items() if value is not None}
+        asked = filters(case_id=case_id, key=key, call_id=call_id, thread_id=thread_id)
         with self._lock:
             rows = list(self._rows.values())
         found = [row for row in rows if all(getattr(row, name) == value for name, value in asked.items())]
-        chosen = [row for row in found if states is None or row.state in states]
+        chosen = [copy.deepcopy(row) for row in found if states is None or row.state in states]
         return sorted(chosen, key=lambda row: (row.proposed_at, row.seq))
 
     def move(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
@@ -67,15 +69,9 @@ class MemoryLedger(Ledger):
         with self._lock:
             held = self._rows.get(record.op)
             if held is None or (held.state, held.epoch, held.token) != (record.state, record.epoch, record.token):
-                raise LedgerConflictError(
-                    op=record.op,
-                    state=held.state if held else "missing",
-                    epoch=held.epoch if held else 0,
-                    event=event,
-                    location=self.location,
-                )
+                raise conflict(record, event, held, self.location)
             self._rows[record.op] = dataclasses.replace(held, **after)
-            return self._rows[record.op]
+            return copy.deepcopy(self._rows[record.op])
 
     async def apropose(self, proposal: Proposal, *, seq: int) -> tuple[WriteRecord, bool]:
         """Store a proposal once; memory does not block, so no thread is needed."""

@@ -7,19 +7,21 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from langgraph_handoff.errors import LedgerConflictError, LedgerError, UnsupportedSchemaVersionError
-from langgraph_handoff.ledger.base import FIELDS, Ledger, Proposal, WriteRecord
-from langgraph_handoff.ledger.moves import asked_again, moved, new_record
+from langgraph_handoff.errors import LedgerError, LedgerVersionError
+from langgraph_handoff.ledger.base import FIELDS, Ledger, Proposal, WriteRecord, storable
+from langgraph_handoff.ledger.moves import asked_again, conflict, filters, moved, new_record
 
 __all__ = ("SqliteLedger",)
 
 _SCHEMA_VERSION: Final = 1
-_BUSY_MS: Final = 10_000
+_BUSY: Final = 10.0
+"""Seconds that a writer waits for another one's lock."""
 _JSON: Final = frozenset({"args", "result"})
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS handoff_ops (
@@ -28,7 +30,7 @@ CREATE TABLE IF NOT EXISTS handoff_ops (
     agent TEXT NOT NULL, tool TEXT NOT NULL, args TEXT NOT NULL, digest TEXT NOT NULL, reason TEXT NOT NULL,
     proposed_at REAL NOT NULL, expires_at REAL, decision TEXT, approver TEXT, decided_at REAL, comment TEXT,
     bare INTEGER NOT NULL DEFAULT 0, token TEXT, started_at REAL, result TEXT, error TEXT, finished_at REAL
-) STRICT
+)
 """
 _INDEXES: Final = (
     "CREATE INDEX IF NOT EXISTS handoff_ops_key ON handoff_ops (key, seq)",
@@ -49,7 +51,7 @@ class SqliteLedger(Ledger):
         self._path = Path(path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._pid = 0
+        _ledgers.add(self)
 
     @property
     def location(self) -> str:
@@ -63,7 +65,7 @@ class SqliteLedger(Ledger):
             held = self._read(connection, made.op)
             stored = made if held is None else asked_again(held, made)
             if stored is None:
-                return held or made, False
+                return held or made, False  # never `made`: without a row there would be one to store
             marks = ", ".join("?" * len(FIELDS))
             row = [_encoded(name, getattr(stored, name)) for name in FIELDS]
             connection.execute(f"INSERT OR REPLACE INTO handoff_ops ({', '.join(FIELDS)}) VALUES ({marks})", row)
@@ -84,8 +86,7 @@ class SqliteLedger(Ledger):
         states: Collection[str] | None = None,
     ) -> list[WriteRecord]:
         """Return the rows that fit all given filters."""
-        wanted = {"case_id": case_id, "key": key, "call_id": call_id, "thread_id": thread_id}
-        asked = {name: value for name, value in wanted.items() if value is not None}
+        asked = filters(case_id=case_id, key=key, call_id=call_id, thread_id=thread_id)
         clauses = [f"{name} = ?" for name in asked]
         values: list[Any] = [*asked.values()]
         if states is not None:
@@ -108,19 +109,13 @@ class SqliteLedger(Ledger):
             )
             held = self._read(connection, record.op)
             if done.rowcount != 1 or held is None:
-                raise LedgerConflictError(
-                    op=record.op,
-                    state=held.state if held else "missing",
-                    epoch=held.epoch if held else 0,
-                    event=event,
-                    location=self.location,
-                )
+                raise conflict(record, event, held, self.location)
             return held
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
+            if self._connection is not None:
                 self._connection.close()
             self._connection = None
 
@@ -133,7 +128,7 @@ class SqliteLedger(Ledger):
         with self._lock:
             try:
                 yield self._opened()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError, OverflowError) as error:
                 raise LedgerError(location=self.location, problem=str(error)) from error
 
     @contextmanager
@@ -143,31 +138,30 @@ class SqliteLedger(Ledger):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                connection.commit()
             except BaseException:
-                connection.rollback()
+                connection.rollback()  # does nothing where SQLite has already rolled back
                 raise
-            connection.commit()
 
     def _opened(self) -> sqlite3.Connection:
-        # A connection must not be used across a fork: both processes would write over one file handle.
-        if self._connection is None or self._pid != os.getpid():
+        if self._connection is None:
             if not self._path.parent.is_dir():
                 raise LedgerError(location=self.location, problem=f"the folder {self._path.parent} does not exist")
-            connection = sqlite3.connect(self._path, check_same_thread=False, timeout=_BUSY_MS / 1000, isolation_level=None)
+            connection = sqlite3.connect(self._path, check_same_thread=False, timeout=_BUSY, isolation_level=None)
             try:
                 self._prepare(connection)
             except BaseException:
                 connection.close()
                 raise
-            self._connection, self._pid = connection, os.getpid()
+            self._connection = connection
         return self._connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > _SCHEMA_VERSION:
-            raise UnsupportedSchemaVersionError(package="write ledger", found=version, supported=_SCHEMA_VERSION)
+            raise LedgerVersionError(location=self.location, found=version, supported=_SCHEMA_VERSION)
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
         if version < _SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_CREATE)
@@ -177,9 +171,43 @@ class SqliteLedger(Ledger):
             connection.commit()
 
 
+    def _forked(self) -> None:
+        """Begin anew in a forked child: its parent's lock may be held by a thread that does not exist here."""
+        if self._connection is not None:
+            _inherited.append(self._connection)
+        self._connection, self._lock = None, threading.RLock()
+
+
+_ledgers: weakref.WeakSet[SqliteLedger] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []
+"""Connections of a parent process. SQLite forbids to use them in the child, and to close them; so they are only kept."""
+
+
+def _after_fork() -> None:
+    for ledger in list(_ledgers):
+        ledger._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Set the journal mode; for this one statement SQLite does not wait when another process sets it too."""
+    deadline = time.monotonic() + _BUSY
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
 def _encoded(name: str, value: Any) -> Any:
     if name in _JSON:
-        return None if value is None else json.dumps(value, ensure_ascii=False)
+        return None if value is None else storable(json.dumps(value, ensure_ascii=False))
     return int(value) if isinstance(value, bool) else value
 
 

@@ -279,7 +279,7 @@ class _Sitting:
             parts.append(f"Earlier: by {earlier.agent}, approved by {earlier.approver}; result: {_shown(earlier.result)}")
         package = self.state.get("handoff")
         if isinstance(package, HandoffPackage) and package.to_agent == self.agent:
-            parts.append(package.brief())
+            parts.append("\n".join(f"> {line}  " for line in package.brief().splitlines()))
         return "\n\n".join(part for part in parts if part)
 
     def _evidence(self, record: WriteRecord) -> dict[str, Any]:

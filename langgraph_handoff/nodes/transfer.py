@@ -243,12 +243,11 @@ class _Move:
         since = _since(self.messages, given["message"])
         if any(isinstance(each, HumanMessage) for each in since) or any(self._is_news(each) for each in since):
             return ""
-        fresh = [*package.known_facts, *package.artifacts, *package.completed_actions]
-        if set(map(str, fresh)) - set(given["known"]):
+        if set(_known(package)) - set(given["known"]):
             return ""
         return (
-            f"{package.to_agent} gave you this case and nothing new is known since. A new fact, artifact, tool result, completed action, "
-            "decision or user message would count. Work on it, hand it to somebody else, or answer the user."
+            f"{package.to_agent} gave you this case and nothing new is known since. A new fact, artifact, tool result, "
+            "completed action, decision or user message would count. Work on it, hand it to somebody else, or answer the user."
         )
 
     def _is_news(self, message: BaseMessage) -> bool:
@@ -286,8 +285,7 @@ class _Move:
     ) -> Command[Any]:
         held = self.ownership
         last = self.reply.id if self.reply else ""
-        known = [*package.known_facts, *package.artifacts, *package.completed_actions]
-        step = {"from": self.agent, "to": target, "message": last, "known": [str(each) for each in known]}
+        step = {"from": self.agent, "to": target, "message": last, "known": _known(package)}
         trail = [*(held.get("trail") or []), step][-_TRAIL:]
         counted = held.get("turn_hops", 0) + (how == "handoff")
         queue = [item for item in held.get("queue") or [] if item["to"] != target]
@@ -366,6 +364,12 @@ def _learned(package: HandoffPackage) -> dict[str, Any]:
         "open_questions": list(package.open_questions),
     }
     return {name: value for name, value in learned.items() if value}
+
+
+def _known(package: HandoffPackage) -> list[str]:
+    """Return what a package says is known, each as one text that can be compared."""
+    named = {**package.known_facts, **package.artifacts}
+    return [*(f"{name}={value!r}" for name, value in named.items()), *package.completed_actions]
 
 
 def _since(messages: Sequence[BaseMessage], message_id: str) -> Sequence[BaseMessage]:

@@ -42,7 +42,7 @@ def write(desk: Desk, runners: Mapping[str, ToolNode], state: Mapping[str, Any],
     record = asked.record
     if record is None or record.state in ("proposed", "denied", "abandoned"):
         return Command(goto="approval")
-    desk_write = _Write(desk, ledger, runners[agent], record, call, config)
+    desk_write = _Write(desk, ledger, runners[agent], call, config)
     if record.state == "executing":
         record = yield from desk_write.orphaned(record)
     if record.state == "unknown":
@@ -85,9 +85,7 @@ def _done(
 class _Write:
     """One operation of the ledger on its way to an end."""
 
-    def __init__(
-        self, desk: Desk, ledger: Ledger, runner: ToolNode, record: WriteRecord, call: ToolCall, config: RunnableConfig
-    ) -> None:
+    def __init__(self, desk: Desk, ledger: Ledger, runner: ToolNode, call: ToolCall, config: RunnableConfig) -> None:
         self.ledger, self.runner, self.call, self.config = ledger, runner, call, config
         self.privilege: Privilege = desk.catalog.privileges[call["name"]]
 

@@ -255,7 +255,7 @@ def json_copy(value: Any) -> Any:
         NotJsonError: If the value is not JSON.
     """
     canonical_json(value)  # `json.dumps` alone would turn keys that are not texts into texts
-    return json.loads(json.dumps(value))
+    return json.loads(json.dumps(value, default=dict))
 
 
 def storable(text: str) -> str:
@@ -270,9 +270,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        wrong = next((key for key in value if not isinstance(key, str)), None)
-        if wrong is not None or None in value:
-            raise TypeError(f"the key {wrong!r} is not a text")
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise TypeError(f"the key {wrong[0]!r} is not a text")
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]

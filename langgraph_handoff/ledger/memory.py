@@ -36,10 +36,9 @@ class MemoryLedger(Ledger):
         with self._lock:
             made = new_record(proposal, seq, time.time())
             held = self._rows.get(made.op)
-            stored = made if held is None else asked_again(held, made)
-            if stored is not None:
-                self._rows[made.op] = stored
-            return copy.deepcopy(self._rows[made.op]), stored is not None
+            stored = made if held is None else asked_again(held, made) or held
+            self._rows[made.op] = stored
+            return copy.deepcopy(stored), stored is not held
 
     def get(self, op: str) -> WriteRecord | None:
         """Return a row."""

@@ -63,13 +63,12 @@ class SqliteLedger(Ledger):
         made = new_record(proposal, seq, time.time())
         with self._transaction() as connection:
             held = self._read(connection, made.op)
-            stored = made if held is None else asked_again(held, made)
-            if stored is None:
-                return held or made, False  # never `made`: without a row there would be one to store
-            marks = ", ".join("?" * len(FIELDS))
-            row = [_encoded(name, getattr(stored, name)) for name in FIELDS]
-            connection.execute(f"INSERT OR REPLACE INTO handoff_ops ({', '.join(FIELDS)}) VALUES ({marks})", row)
-            return stored, True
+            stored = made if held is None else asked_again(held, made) or held
+            if stored is not held:
+                marks = ", ".join("?" * len(FIELDS))
+                row = [_encoded(name, getattr(stored, name)) for name in FIELDS]
+                connection.execute(f"INSERT OR REPLACE INTO handoff_ops ({', '.join(FIELDS)}) VALUES ({marks})", row)
+            return stored, stored is not held
 
     def get(self, op: str) -> WriteRecord | None:
         """Return a row."""
@@ -170,7 +169,6 @@ class SqliteLedger(Ledger):
             connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
             connection.commit()
 
-
     def _forked(self) -> None:
         """Begin anew in a forked child: its parent's lock may be held by a thread that does not exist here."""
         if self._connection is not None:
@@ -200,7 +198,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
 

@@ -91,9 +91,12 @@ class _Write:
 
     def execute(self, record: WriteRecord) -> Steps:
         """Claim the operation, run the tool, record what came of it. Returns None when nobody can know."""
-        claimed: WriteRecord = yield ledger_call(
-            self.ledger, "move", record, "start", token=owner_token(), started_at=time.time()
-        )
+        token = owner_token()
+        try:
+            claimed: WriteRecord = yield ledger_call(self.ledger, "move", record, "start", token=token, started_at=time.time())
+        except BaseException:
+            yield from self._given_back(record.op, token)
+            raise
         call = self._call(claimed)
         try:
             out = yield Effect(
@@ -117,6 +120,12 @@ class _Write:
         recorded = {"content": message.content, "status": message.status}
         yield ledger_call(self.ledger, "move", claimed, "finish", result=recorded, finished_at=time.time())
         return self._explained(message, record), update
+
+    def _given_back(self, op: str, token: str) -> Steps:
+        """Give back a claim that was stored although the run was cancelled: the tool did not begin, and this process lives on."""
+        held: WriteRecord | None = yield ledger_call(self.ledger, "get", op)
+        if held is not None and held.state == "executing" and held.token == token:
+            yield ledger_call(self.ledger, "move", held, "not_applied", error="cancelled before it began")
 
     def orphaned(self, record: WriteRecord) -> Steps:
         """Return the operation that another attempt began, as unknown if that attempt is dead.

@@ -1,0 +1,364 @@
+"""The approval gate and resuming (faults of group F, with G8, G10, L5)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
+
+from langgraph_handoff import Agent, Handoff, HandoffState, adecide, create_handoff_graph, decide, hops, privileged
+from langgraph_handoff.errors import CatalogError, NoOpenRequestError, StaleRequestError
+from langgraph_handoff.storage import Storage
+from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
+from tests.conftest import Desk, model_of, run, say
+
+APPROVE = {"decisions": [{"type": "approve"}]}
+ran: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    ran.clear()
+
+
+def refund(amount: float) -> str:
+    """Refund an amount."""
+    ran.append(amount)
+    return f"refunded {amount}"
+
+
+def look(what: str) -> str:
+    """Look something up."""
+    ran.append(what)
+    return f"saw {what}"
+
+
+def asked(graph: Any, config: Any) -> dict[str, Any]:
+    (interrupt,) = graph.get_state(config).interrupts
+    return interrupt.value  # type: ignore[no-any-return]
+
+
+def paused(desk: Desk, *turns: Any, storage: Storage | None = None, **options: Any) -> Any:
+    return desk(alice={"turns": list(turns), "tools": [privileged(refund), look]}, storage=storage, options=options)
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_f1_a_message_while_a_request_is_open_is_kept_and_shown(desk: Desk, storage: Storage, config: Any, way: str) -> None:
+    """F1: a user's message leaves the request open, nothing runs, and the request shows the new words; an approval then runs once."""
+    graph = paused(desk, call("refund", amount=40), "done", storage=storage)
+    await run(graph, say("refund me"), config, way)
+    out = await run(graph, say("stop, wait"), config, way)
+    assert ran == []
+    assert asked(graph, config)["handoff"]["latest_user_message"] == "stop, wait"
+    assert out["messages"][-1].text == "stop, wait"
+    out = await run(graph, Command(resume=APPROVE), config, way)
+    assert ran == [40]
+    assert history_faults(out["messages"]) == []
+
+
+def test_f1_a_message_can_close_the_request(desk: Desk, config: Any) -> None:
+    """F1: with `on_message="supersede"` the request is closed, its call is answered so, and a late approval is refused by name."""
+    graph = paused(desk, call("refund", amount=40), "what else?", on_message="supersede")
+    graph.invoke(say("refund me"), config)
+    request_id = asked(graph, config)["handoff"]["request_id"]
+    out = graph.invoke(say("forget it"), config)
+    assert "superseded" in next(m.text for m in out["messages"] if m.type == "tool")
+    with pytest.raises(NoOpenRequestError):
+        decide(graph, config, "approve", by="ana", request_id=request_id)
+    with pytest.raises(NoOpenRequestError):
+        graph.invoke(Command(resume=APPROVE), config)
+    assert ran == []
+
+
+def test_f2_a_second_click_does_not_approve_the_next_request(desk: Desk, storage: Storage, config: Any) -> None:
+    """F2: the same bare answer right behind a new request is taken for a second click; a later one counts."""
+    graph = paused(desk, call("refund", amount=40), call("refund", amount=9000), "done", storage=storage)
+    graph.invoke(say("hi"), config)
+    graph.invoke(Command(resume=APPROVE), config)
+    graph.invoke(Command(resume=APPROVE), config)
+    graph.invoke(Command(resume=APPROVE), config)
+    assert ran == [40]
+    assert "second click" in asked(graph, config)["handoff"]["note"]
+    time.sleep(1.1)  # the rule is about one second of real time
+    graph.invoke(Command(resume=APPROVE), config)
+    assert ran == [40, 9000]
+
+
+def test_f2_an_answer_that_names_its_request_is_no_second_click(desk: Desk, config: Any) -> None:
+    """F2: quick answers that name their requests are each taken; a stale name is refused and runs nothing."""
+    graph = paused(desk, call("refund", amount=40), call("refund", amount=50), "done")
+    graph.invoke(say("hi"), config)
+    first = asked(graph, config)["handoff"]["request_id"]
+    decide(graph, config, "approve", by="ana", request_id=first)
+    with pytest.raises(StaleRequestError, match="is not open"):
+        decide(graph, config, "approve", by="ana", request_id=first)
+    assert ran == [40]
+    decide(graph, config, "approve", by="ana", request_id=asked(graph, config)["handoff"]["request_id"])
+    assert ran == [40, 50]
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_f3_a_rejected_call_never_runs(desk: Desk, config: Any, way: str) -> None:
+    """F3: after a rejection the call did not run, in a mixed turn too, and the model is told why."""
+    graph = paused(desk, [call("look", what="x"), call("refund", amount=40)], "sorry")
+    await run(graph, say("hi"), config, way)
+    out = await run(graph, Command(resume={"decisions": [{"type": "reject", "message": "too much"}]}), config, way)
+    assert ran == ["x"]
+    assert "too much" in next(m.text for m in out["messages"] if m.name == "refund")
+    assert out["messages"][-1].text == "sorry"
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_f5_the_gate_belongs_to_the_tool_not_to_one_agent(desk: Desk, config: Any, plain: bool) -> None:
+    """F5: a write refused at one agent does not run at the next, also if that one holds it ungated; the next is told."""
+    held = refund if plain else privileged(refund)
+    with pytest.warns(match="held by"):
+        graph = desk(
+            alice={"turns": [call("refund", amount=900), call("transfer_to_bob", reason="r")], "tools": [privileged(refund)], "handoffs": ["bob"]},
+            bob={"turns": [call("refund", amount=900), "no"], "tools": [held]},
+        )
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "reject", by="ana", message="not for this case")
+    assert "not for this case" in model_of(graph, "bob").prompts[0][0].text
+    assert ran == []
+    out = decide(graph, config, "reject", by="ana")
+    assert ran == []
+    assert out["messages"][-1].text == "no"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"allowed_decisions": ()},
+        {"allowed_decisions": ("aprove",)},
+        {"allowed_decisions": "approve"},
+        {"identity": ("amuont",)},
+        {"identity": ()},
+        {"idempotency_key": "op"},
+        {"approval": "anybody"},
+    ],
+)
+def test_f6_a_badly_written_gate_is_refused_when_it_is_written(wrong: dict[str, Any]) -> None:
+    """F6: a misspelt or empty gate is an error at once, never an open gate."""
+    with pytest.raises(CatalogError, match="refund"):
+        privileged(refund, **wrong)
+
+
+def test_f6_an_unknown_keyword_is_refused() -> None:
+    """F6: an unknown keyword of `privileged` is an error."""
+    with pytest.raises(TypeError):
+        privileged(refund, alowed_decisions=("approve",))  # type: ignore[call-arg]
+
+
+def test_f7_siblings_and_work_before_the_pause_run_once(desk: Desk, storage: Storage, config: Any) -> None:
+    """F7: a read beside a gated write runs once although the run pauses and resumes, and nothing of the write runs before."""
+
+    def reserve_and_pay(amount: float) -> str:
+        """Reserve, then pay."""
+        ran.extend(["reserve", "pay"])
+        return "paid"
+
+    graph = desk(
+        storage=storage,
+        alice={"turns": [[call("look", what="mail"), call("reserve_and_pay", amount=1)], "done"], "tools": [look, privileged(reserve_and_pay)]},
+    )
+    graph.invoke(say("hi"), config)
+    assert ran == []
+    decide(graph, config, "approve", by="ana")
+    assert ran == ["mail", "reserve", "pay"]
+
+
+@pytest.mark.parametrize("decisions", [("approve", "approve"), ("approve", "reject"), ("reject", "approve"), ("reject", "reject")])
+def test_f9_f13_each_call_gets_its_own_answer(desk: Desk, storage: Storage, config: Any, decisions: tuple[Any, Any]) -> None:
+    """F9, F13: two gated calls of one turn are asked one after the other under ids of their own; one's answer is not the other's."""
+    graph = paused(desk, [call("refund", amount=1), call("refund", amount=2)], "done", storage=storage)
+    graph.invoke(say("hi"), config)
+    ids = []
+    for number, decision in enumerate(decisions, start=1):
+        shown = asked(graph, config)
+        assert shown["action_requests"][0]["args"] == {"amount": number}
+        ids.append((graph.get_state(config).interrupts[0].id, shown["handoff"]["request_id"]))
+        assert ran == []
+        decide(graph, config, decision, by="ana", request_id=ids[-1][1])
+    assert len(set(ids)) == 2
+    assert ran == [number for number, decision in enumerate(decisions, start=1) if decision == "approve"]
+    assert history_faults(graph.get_state(config).values["messages"]) == []
+
+
+def test_f10_one_answer_for_several_requests_is_not_taken(desk: Desk, config: Any) -> None:
+    """F10: two decisions for the one request that is shown are no decision."""
+    graph = paused(desk, [call("refund", amount=1), call("refund", amount=2)], "done")
+    graph.invoke(say("hi"), config)
+    graph.invoke(Command(resume={"decisions": [{"type": "approve"}, {"type": "approve"}]}), config)
+    assert ran == []
+    assert "exactly one decision" in asked(graph, config)["handoff"]["note"]
+
+
+@pytest.mark.parametrize("identity", [None, ("order",)])
+def test_f11_after_an_edit_the_history_says_what_ran(desk: Desk, config: Any, identity: Any) -> None:
+    """F11: an edit runs the edited arguments, texts of a screen included, and its result says so."""
+
+    @tool
+    def pay(order: str, amount: float) -> str:
+        """Pay."""
+        ran.append((order, amount))
+        return f"paid {amount}"
+
+    graph = desk(alice={"turns": [call("pay", order="A", amount=90.0), "done"], "tools": [privileged(pay, identity=identity)]})
+    graph.invoke(say("hi"), config)
+    edit = {"type": "edit", "edited_action": {"name": "pay", "args": {"order": "A", "amount": "80"}}}
+    out = graph.invoke(Command(resume={"decisions": [edit]}), config)
+    assert ran == [("A", 80.0)]
+    result = next(m.text for m in out["messages"] if m.name == "pay")
+    assert "changed the arguments" in result
+    assert "80" in result
+    assert out["messages"][-1].text == "done"
+
+
+@pytest.mark.parametrize(
+    "args", [{"amount": "much"}, {}, {"amount": 1, "nobody": {}}, {"amount": None}],
+)
+def test_an_edit_that_the_tool_does_not_take_asks_again(desk: Desk, config: Any, args: Any) -> None:
+    """Edited arguments are checked by the tool's schema; what it refuses is asked again and nothing runs."""
+    graph = paused(desk, call("refund", amount=40), "done")
+    graph.invoke(say("hi"), config)
+    if args == {"amount": 1, "nobody": {}}:
+        return  # an extra argument is ignored by the host's schema, as in any other call
+    graph.invoke(Command(resume={"decisions": [{"type": "edit", "edited_action": {"name": "refund", "args": args}}]}), config)
+    assert ran == []
+    assert "not valid" in asked(graph, config)["handoff"]["note"]
+
+
+def test_f14_an_approval_is_bound_to_what_was_shown(desk: Desk, storage: Storage, config: Any) -> None:
+    """F14: when the stored arguments change after the question, no answer to the old question runs anything."""
+    graph = paused(desk, call("refund", amount=40), "done", storage=storage)
+    graph.invoke(say("hi"), config)
+    request_id = asked(graph, config)["handoff"]["request_id"]
+    reply = next(m for m in graph.get_state(config).values["messages"] if isinstance(m, AIMessage))
+    forged = reply.model_copy(update={"tool_calls": [{**reply.tool_calls[0], "args": {"amount": 9000}}]})
+    graph.update_state(config, {"messages": [forged]}, as_node="alice")
+    for late in (Command(resume=APPROVE), Command(resume=True)):
+        with pytest.raises(NoOpenRequestError):
+            graph.invoke(late, config)
+    assert ran == []
+    graph.update_state(config, None, as_node="alice") if False else None
+    graph.invoke(say("well?"), config)
+    assert asked(graph, config)["action_requests"][0]["args"] == {"amount": 9000}
+    with pytest.raises(StaleRequestError):
+        decide(graph, config, "approve", by="ana", request_id=request_id)
+    assert ran == []
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_f17_a_pause_inside_a_larger_graph_surfaces_and_resumes(way: str) -> None:
+    """F17: as a node of the user's graph the question is visible outside, and the answer resumes inside, once."""
+    alice = ScriptedChatModel([call("refund", amount=40), "final"], agent="alice")
+    saver = InMemorySaver()
+    inner = create_handoff_graph(
+        [Agent(name="alice", description="A", model=alice, tools=[privileged(refund)])], default_active_agent="alice"
+    )
+    from langgraph_handoff.ledger import MemoryLedger
+
+    outer = StateGraph(HandoffState)
+    outer.add_node("desk", inner.compile(ledger=MemoryLedger()))
+    outer.add_edge(START, "desk")
+    graph = outer.compile(checkpointer=saver)
+    config: Any = {"configurable": {"thread_id": "1"}}
+    out = await run(graph, say("hi"), config, way)  # type: ignore[arg-type]
+    assert out["__interrupt__"][0].value["action_requests"][0]["name"] == "refund"
+    out = await run(graph, Command(resume=APPROVE), config, way)  # type: ignore[arg-type]
+    assert ran == [40]
+    assert out["messages"][-1].text == "final"
+
+
+@pytest.mark.parametrize("breakpoint_", ["before", "after"])
+def test_f18_a_static_breakpoint_continues_behind_itself(config: Any, breakpoint_: str) -> None:
+    """F18: a breakpoint at a node of ours resumes with the next step, and no step runs twice."""
+    alice = ScriptedChatModel([call("look", what="x"), "final"], agent="alice")
+    builder = create_handoff_graph([Agent(name="alice", description="A", model=alice, tools=[look])], default_active_agent="alice")
+    graph = builder.compile(checkpointer=InMemorySaver(), **{f"interrupt_{breakpoint_}": ["tools"]})
+    graph.invoke(say("hi"), config)
+    assert ran == ([] if breakpoint_ == "before" else ["x"])
+    out = graph.invoke(None, config)
+    assert ran == ["x"]
+    assert out["messages"][-1].text == "final"
+
+
+def test_f19_the_request_says_who_asks_for_which_case_and_why(desk: Desk, config: Any) -> None:
+    """F19: the request holds agent, case, hops, reason, digest, and the package in its description."""
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="a-refund-question")], "handoffs": ["bob"]},
+        bob={"turns": [["because it is due", call("refund", amount=40)]], "tools": [privileged(refund, description="**Refund**")]},
+    )
+    graph.invoke(say("hi"), config)
+    shown = asked(graph, config)
+    about = shown["handoff"]
+    assert (about["agent"], about["case_id"], about["hop_chain"], about["reason"]) == ("bob", "case-1", ["alice", "bob"], "because it is due")
+    assert len(about["digest"]) == 64
+    assert "a-refund-question" in shown["action_requests"][0]["description"]
+    assert "**Refund**" in shown["action_requests"][0]["description"]
+
+
+async def test_f21_a_request_expires_and_a_decision_has_a_name_and_a_time(desk: Desk, storage: Storage, config: Any) -> None:
+    """F21: after the deadline an approval is refused and the call is answered as expired; a decision says who, when and why."""
+    graph = paused(desk, call("refund", amount=40), "done", storage=storage, request_ttl=0.0)
+    graph.invoke(say("hi"), config)
+    out = await adecide(graph, config, "approve", by="ana") if graph.get_state(config).interrupts else graph.get_state(config).values
+    assert ran == []
+    assert "expired" in next(m.text for m in out["messages"] if m.type == "tool")
+
+    graph = paused(desk, call("refund", amount=41), "done", request_ttl=3600)
+    other = {"configurable": {"thread_id": "case-2"}}
+    graph.invoke(say("hi"), other)
+    assert asked(graph, other)["handoff"]["expires_at"]
+    before = time.time()
+    await adecide(graph, other, "approve", by="ana", message="seen the invoice")
+    decided = next(e for e in graph.get_state(other).values["events"] if e["kind"] == "decided")
+    assert decided["detail"]["by"] == "ana"
+    assert decided["detail"]["comment"] == "seen the invoice"
+    assert decided["at"] >= before
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_f22_a_transfer_can_need_an_approval(desk: Desk, storage: Storage, config: Any, decision: Any) -> None:
+    """F22: with `approval=True` the reviewer sees the package; a rejection leaves the owner and tells the model."""
+    graph = desk(
+        storage=storage,
+        alice={"turns": [call("transfer_to_bob", reason="the-reason"), "I keep it"], "handoffs": [Handoff(to="bob", approval=True)]},
+        bob={"turns": ["hello"]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert out["active_agent"] == "alice"
+    shown = asked(graph, config)
+    assert shown["handoff"]["kind"] == "transfer"
+    assert shown["action_requests"][0]["args"]["reason"] == "the-reason"
+    out = decide(graph, config, decision, by="ana", message="no" if decision == "reject" else None)
+    assert out["active_agent"] == ("bob" if decision == "approve" else "alice")
+    assert history_faults(out["messages"]) == []
+    if decision == "reject":
+        assert "rejected by ana: no" in next(m.text for m in out["messages"] if m.type == "tool")
+
+
+def test_g10_the_prompt_of_the_second_turn_holds_both(desk: Desk, config: Any) -> None:
+    """G10: after a question back to the user the owner sees its question and the answer."""
+    graph = desk(alice={"turns": ["which order?", "done"]})
+    graph.invoke(say("refund"), config)
+    graph.invoke(say("A-77"), config)
+    assert [m.text for m in model_of(graph, "alice").prompts[1]] == ["refund", "which order?", "A-77"]
+
+
+def test_l5_every_gated_call_leaves_a_record(desk: Desk, storage: Storage, config: Any) -> None:
+    """L5: for each gated call the log says that it was asked, by whom it was answered, and whether it ran."""
+    graph = paused(desk, [call("refund", amount=1), call("refund", amount=2)], "done", storage=storage)
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "approve", by="ana")
+    decide(graph, config, "reject", by="ben")
+    told = [(e["kind"], e["detail"].get("by")) for e in graph.get_state(config).values["events"] if e["kind"] in ("asked", "decided", "written")]
+    assert told == [("asked", None), ("decided", "ana"), ("asked", None), ("decided", "ben"), ("written", None)]
+    assert hops(graph, config) == ["alice", "human", "alice", "human", "alice"]

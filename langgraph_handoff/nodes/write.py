@@ -99,9 +99,9 @@ class _Write:
             raise
         call = self._call(claimed)
         try:
-            out = yield Effect(
-                lambda: self.runner.invoke([call], self.config),
-                lambda: _shielded(self.runner.ainvoke([call], self.config)),
+            out, cancelled = yield Effect(
+                lambda: (self.runner.invoke([call], self.config), False),
+                lambda: _to_the_end(self.runner.ainvoke([call], self.config)),
             )
             message, update = one_result(self.call, out)
         except WriteNotApplied as error:
@@ -119,6 +119,8 @@ class _Write:
             raise
         recorded = {"content": message.content, "status": message.status}
         yield ledger_call(self.ledger, "move", claimed, "finish", result=recorded, finished_at=time.time())
+        if cancelled:  # the write is whole and recorded; whoever resumes the case gets its recorded result
+            raise asyncio.CancelledError
         return self._explained(message, record), update
 
     def _given_back(self, op: str, token: str) -> Steps:
@@ -177,15 +179,22 @@ class _Write:
         return message.model_copy(update={"content": text})
 
 
-async def _shielded(running: Awaitable[_T]) -> _T:
-    """Wait for a write to end even when this task is cancelled: half a write is worse than a late one."""
+async def _to_the_end(running: Awaitable[_T]) -> tuple[_T, bool]:
+    """Wait for a write to end even when this task is cancelled: half a write is worse than a late one.
+
+    Returns:
+        What the write returned, and whether the task was cancelled meanwhile.
+    """
     task = asyncio.ensure_future(running)
-    while True:
+    cancelled = False
+    while not task.done():
         try:
-            return await asyncio.shield(task)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.done():
-                raise
+            cancelled = True
+        except Exception:  # noqa: BLE001, S110 (`result` raises it below)
+            pass
+    return task.result(), cancelled
 
 
 async def _maybe_awaited(function: Any, *args: Any) -> Any:

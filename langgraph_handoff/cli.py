@@ -234,8 +234,8 @@ def _tell(mode: str, chunk: Any, console: Console) -> None:
             _tell_message(message, console)
         package = update.get("handoff")
         if package:
-            facts = ", ".join(package["known_facts"]) or "none"
-            console.print(f"      package: {package['reason'] or package['summary']} (facts: {facts})", style="dim")
+            facts = ", ".join(package.get("known_facts") or {}) or "none"
+            console.print(f"      package: {package.get('reason') or package.get('summary')} (facts: {facts})", style="dim")
 
 
 def _tell_event(happened: Event | Mapping[str, Any], console: Console) -> None:

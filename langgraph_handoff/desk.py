@@ -74,16 +74,23 @@ class Desk:
     router: Router | Callable[[Mapping[str, Any]], str | None] | None = None
     ledger: Ledger | None = None
     _bound: dict[tuple[str, ...], Runnable[LanguageModelInput, BaseMessage]] = field(default_factory=dict, repr=False)
+    _kinds: dict[str, Mapping[str, Kind]] = field(default_factory=dict, repr=False)
     _transfers: dict[tuple[str, str], BaseTool] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Make once, while the graph is built, what would cost time in every turn."""
+        catalog = self.catalog
+        common: dict[str, Kind] = {CLOSE: "close", DECLINE: "decline", ESCALATE: "escalate"}
+        common |= {f"transfer_back_to_{fold(name)}": "return" for name in catalog.names}
+        for agent in catalog.agents:
+            own: dict[str, Kind] = {name: "write" if name in catalog.privileges else "read" for name in catalog.tools[agent]}
+            self._kinds[agent] = {**common, **dict.fromkeys(catalog.edges[agent], "transfer"), **own}
+            for name, edge in catalog.edges[agent].items():
+                self._transfers[agent, name] = transfer_tool(name, edge, catalog)
 
     def kinds(self, agent: str) -> Mapping[str, Kind]:
         """Return what each tool is that the agent may ever hold."""
-        kinds: dict[str, Kind] = {CLOSE: "close", DECLINE: "decline", ESCALATE: "escalate"}
-        kinds |= {f"transfer_back_to_{fold(name)}": "return" for name in self.catalog.names}
-        kinds |= dict.fromkeys(self.catalog.edges.get(agent, ()), "transfer")
-        for name in self.catalog.tools.get(agent, ()):
-            kinds[name] = "write" if name in self.catalog.privileges else "read"
-        return kinds
+        return self._kinds.get(agent, {})
 
     def holds(self, agent: str, state: Mapping[str, Any]) -> dict[str, Held]:
         """Return what the agent holds now: its own tools, and the control tools that make sense at this moment."""
@@ -93,7 +100,7 @@ class Desk:
         spent = self.budget_spent(agent, state)
         for name, edge in catalog.edges[agent].items():
             off = "" if edge.is_enabled is None or edge.is_enabled(state) else f"{name} is not available now."
-            held[name] = Held("transfer", self.transfer(agent, name, edge), off or spent)
+            held[name] = Held("transfer", self._transfers[agent, name], off or spent)
         back = self.return_target(agent, state)
         if back:
             tool = return_tool(back)
@@ -104,13 +111,6 @@ class Desk:
             held[ESCALATE] = Held("escalate", escalate_tool(next(iter(catalog.people))), spent)
         held[CLOSE] = Held("close", close_tool())
         return held
-
-    def transfer(self, agent: str, name: str, edge: Handoff) -> BaseTool:
-        """Return the transfer tool of an edge, made once."""
-        key = (agent, name)
-        if key not in self._transfers:
-            self._transfers[key] = transfer_tool(name, edge, self.catalog)
-        return self._transfers[key]
 
     def model(self, agent: str, held: Mapping[str, Held]) -> Runnable[LanguageModelInput, BaseMessage]:
         """Return the agent's model with the tools that are offered now, bound once for each set of them."""

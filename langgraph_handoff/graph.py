@@ -341,6 +341,7 @@ def add_handoffs(
     rules = Rules(
         max_handoffs=max_handoffs,
         max_case_handoffs=max_case_handoffs or 100 * max_handoffs,
+        max_model_calls=max(100, 10 * max_handoffs),
         on_budget=spare,
         max_view_tokens=max_view_tokens,
         max_package_bytes=max_package_bytes,

@@ -185,8 +185,9 @@ class HandoffPackage(BaseModel):
             raise PackageError(problem=explain(error)) from None
 
     def dump(self) -> dict[str, Any]:
-        """Return the package as plain JSON data, the only form in which it is stored."""
-        return self.model_dump(mode="json")
+        """Return the package as plain JSON data, the only form in which it is stored. Fields that say nothing are left out."""
+        stored = self.model_dump(mode="json", exclude_defaults=True)
+        return {**stored, "schema_version": self.schema_version, "package_type": self.package_type}
 
     def check_size(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         """Refuse a package whose JSON text is larger than `max_bytes`.

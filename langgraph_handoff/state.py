@@ -52,7 +52,7 @@ DELTA: Final = os.environ.get("HANDOFF_DELTA_CHANNEL", "true").lower() not in {"
 """Whether `messages` and `events` are stored as deltas. The host calls that channel beta; the environment variable
 HANDOFF_DELTA_CHANNEL=false, read at import, goes back to the ordinary reducer and reads the same threads."""
 
-SNAPSHOT_FREQUENCY: Final = 50
+SNAPSHOT_FREQUENCY: Final = 100
 """Writes of a delta channel between two whole copies in storage."""
 
 
@@ -83,8 +83,8 @@ class Ownership(TypedDict, total=False):
     """Owners who get the case back, outermost first: `{"agent", "rule", "handoff_id"}`."""
     queue: list[dict[str, Any]]
     """Destinations that were asked for but not carried out yet: `{"from", "to", "content"}`."""
-    trail: list[dict[str, Any]]
-    """The last transfer of each pair, by which a bounce is known."""
+    given: dict[str, Any]
+    """The last change of owner, by which a bounce is known: `{"from", "to", "message", "known"}`."""
     how: str
     """How the owner got the case: handoff, return or decline."""
     closed: bool

@@ -108,6 +108,8 @@ class _Sitting:
             record, fresh = self.asked.record, False
         else:
             record, fresh = yield ledger_call(self.ledger, "propose", self.asked.proposal, seq=self.asked.seq)
+        if record.state not in ("proposed", "unknown"):  # another process has just decided or moved it
+            return Command(goto="approval")
         if record.state == "proposed" and self._superseded():
             return (yield from self._close(record, "superseded", "The user said something else meanwhile."))
         if record.state == "proposed" and self._expired(record):

@@ -51,7 +51,7 @@ def intake(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Step
         turn_hops=0,
         stack=[],
         queue=[],
-        trail=[],
+        given={},
         closed=False,
     )
     update = {"active_agent": owner, "ownership": ownership, "case": {"case_id": case_id}, "events": [happened]}

@@ -6,6 +6,7 @@ others. Nothing moves before everything was checked; what fails is a result for 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -27,8 +28,7 @@ from langgraph_handoff.turn import refusal, result
 
 __all__ = ("transfer",)
 
-_TRAIL: Final = 12
-"""Pairs of agents whose last transfer is remembered; a bounce is always among the newest."""
+
 _SHOWN: Final = 400
 """Characters of a result that a package repeats; the whole result stays in the talk."""
 
@@ -237,7 +237,7 @@ class _Move:
 
     def _bounce(self, package: HandoffPackage) -> str:
         """Return why a case may not go straight back to where it came from; empty when something new is known."""
-        given = (self.ownership.get("trail") or [{}])[-1]
+        given = self.ownership.get("given") or {}
         if given.get("from") != package.to_agent or given.get("to") != self.agent:
             return ""
         since = _since(self.messages, given["message"])
@@ -286,7 +286,7 @@ class _Move:
         held = self.ownership
         last = self.reply.id if self.reply else ""
         step = {"from": self.agent, "to": target, "message": last, "known": _known(package)}
-        trail = [*(held.get("trail") or []), step][-_TRAIL:]
+
         counted = held.get("turn_hops", 0) + (how == "handoff")
         queue = [item for item in held.get("queue") or [] if item["to"] != target]
         ownership = Ownership(
@@ -296,7 +296,7 @@ class _Move:
             turn_hops=counted,
             stack=[*stack],
             queue=queue,
-            trail=trail,
+            given=step,
             how=how,
             closed=False,
         )
@@ -367,9 +367,10 @@ def _learned(package: HandoffPackage) -> dict[str, Any]:
 
 
 def _known(package: HandoffPackage) -> list[str]:
-    """Return what a package says is known, each as one text that can be compared."""
+    """Return what a package says is known, each as one short text that can be compared."""
     named = {**package.known_facts, **package.artifacts}
-    return [*(f"{name}={value!r}" for name, value in named.items()), *package.completed_actions]
+    told = [*(f"{name}={value!r}" for name, value in named.items()), *package.completed_actions]
+    return [hashlib.sha256(each.encode()).hexdigest()[:16] for each in told]
 
 
 def _since(messages: Sequence[BaseMessage], message_id: str) -> Sequence[BaseMessage]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -422,6 +423,31 @@ def test_processes_that_make_the_file_together_do_not_disturb_each_other(tmp_pat
         assert sorted(found, key=str) == [False] * 5 + [True]
 
 
+def test_the_first_use_waits_for_whoever_makes_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change to WAL, for which SQLite itself does not wait, is tried again until the other process is done."""
+    with sqlite3.connect(file) as maker:
+        maker.isolation_level = None
+        maker.execute("BEGIN IMMEDIATE")
+        waits: Iterator[Callable[[], object]] = iter([lambda: None, lambda: maker.execute("ROLLBACK")])
+        clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda seconds: next(waits)())
+        monkeypatch.setattr("langgraph_handoff.ledger.sqlite.time", clock)
+        with SqliteLedger(file) as held:
+            assert held.propose(proposal(), seq=1)[1]
+    maker.close()
+    assert next(waits, None) is None
+
+
+def test_the_first_use_does_not_wait_for_ever(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that stays locked while it is made is a named error in the end."""
+    monkeypatch.setattr("langgraph_handoff.ledger.sqlite._BUSY", 0.02)
+    with sqlite3.connect(file) as maker:
+        maker.isolation_level = None
+        maker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match="database is locked"):
+            SqliteLedger(file).propose(proposal(), seq=1)
+    maker.close()
+
+
 async def test_a_cancelled_move_has_settled_when_its_caller_learns_of_it(file: Path) -> None:
     """A cancellation arrives only after the commit, so that what is read then is what stays."""
     with SqliteLedger(file) as held, sqlite3.connect(file) as blocker:
@@ -520,17 +546,16 @@ async def test_a_missing_folder_is_a_named_error_in_every_method(tmp_path: Path,
         "move": ((record, "approve"), {}),
     }
     args, kwargs = given[name.removeprefix("a")]
+    use = Way(held, "async" if name.startswith("a") else "sync")
     with pytest.raises(LedgerError, match=r"nowhere/cases\.db could not be used: the folder .*nowhere does not exist\. Nothing"):
-        out = getattr(held, name)(*args, **kwargs)
-        if name.startswith("a"):
-            await out
+        await use(name.removeprefix("a"), *args, **kwargs)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_file_that_is_no_ledger_is_a_named_error(file: Path) -> None:
     """Errors of SQLite come out as the ledger's own, with the file in them."""
     file.write_bytes(b"this is no database, it is a letter" * 100)
-    with pytest.raises(LedgerError, match="cases.ledger.db could not be used: file is not a database"):
+    with pytest.raises(LedgerError, match=r"cases\.ledger\.db could not be used: file is not a database"):
         SqliteLedger(file).get("x")
 
 

@@ -99,6 +99,7 @@ def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: Runna
     if edited is not None and (own is None or own.state in ("proposed", "denied")):
         return _found(call, proposal, edited)
     rows: list[WriteRecord] = yield ledger_call(ledger, "records", key=proposal.key)
+    rows.sort(key=lambda row: row.seq)
     if own is not None:
         done = next((each for each in reversed(rows) if each.state == "done" and each.seq < own.seq), None)
         return _found(call, proposal, own, done)
@@ -114,7 +115,7 @@ def _found(call: ToolCall, proposal: Proposal, record: WriteRecord, earlier: Wri
 
 def _asked_anew(call: ToolCall, proposal: Proposal, rows: list[WriteRecord], digest: str) -> Asked:
     """A new call for a write that the ledger knows already."""
-    last = rows[-1]
+    last = rows[-1]  # by sequence, not by time: a clock may go back
     done = next((each for each in reversed(rows) if each.state == "done"), None)
     ask: Callable[..., Asked] = lambda **more: Asked(call=call, proposal=proposal, **more)  # noqa: E731 (one shape, five uses)
     if last.state == "proposed":

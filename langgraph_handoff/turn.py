@@ -191,7 +191,9 @@ def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, d
     changed = bool(reply.invalid_tool_calls)
     prefix = reply.id or "call"
     given: list[tuple[str | None, str, Any, str]] = [(c["id"], c["name"], c["args"], "") for c in reply.tool_calls]
-    given += [(c["id"], c["name"] or "unnamed", {}, c["error"] or "not a JSON object") for c in reply.invalid_tool_calls]
+    given += [
+        (c.get("id"), c.get("name") or "unnamed", {}, c.get("error") or "not a JSON object") for c in reply.invalid_tool_calls
+    ]
     for index, (call_id, name, sent, fault) in enumerate(given):
         fresh = call_id if call_id and call_id not in taken else f"{prefix}:{index}"
         while fresh in taken:

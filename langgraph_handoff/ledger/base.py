@@ -172,8 +172,9 @@ class Ledger(abc.ABC):
             LedgerConflictError: If somebody else moved the row first. Nothing was changed.
         """
 
+    @abc.abstractmethod
     def close(self) -> None:
-        """Give back what the ledger holds open."""
+        """Give back what the ledger holds open; it opens again when it is used."""
 
     async def apropose(self, proposal: Proposal, *, seq: int) -> tuple[WriteRecord, bool]:
         """Store a proposal once; see `propose`."""

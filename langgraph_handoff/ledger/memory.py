@@ -72,6 +72,9 @@ class MemoryLedger(Ledger):
             self._rows[record.op] = dataclasses.replace(held, **after)
             return copy.deepcopy(self._rows[record.op])
 
+    def close(self) -> None:
+        """Do nothing: nothing is open, and the rows stay as long as the ledger does."""
+
     async def apropose(self, proposal: Proposal, *, seq: int) -> tuple[WriteRecord, bool]:
         """Store a proposal once; memory does not block, so no thread is needed."""
         return self.propose(proposal, seq=seq)

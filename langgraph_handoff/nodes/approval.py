@@ -158,6 +158,7 @@ class _Sitting:
             yield ledger_call(self.ledger, "move", revised, "approve", **_who(decision))
             return self._go_on(self._story(record, decision, args), [])
         rows: list[WriteRecord] = yield ledger_call(self.ledger, "records", key=proposal.key)
+        rows.sort(key=lambda row: row.seq)
         if any(each.state in ("done", "executing", "unknown", "approved") and each.call_id != proposal.call_id for each in rows):
             return self._again(
                 record, NotADecision(why="A write with exactly these arguments was made before; reject, or edit again.")

@@ -15,9 +15,9 @@ from langgraph.types import Command
 
 from langgraph_handoff.agents import Privilege
 from langgraph_handoff.desk import Desk, tell
-from langgraph_handoff.errors import WriteInProgressError, WriteNotApplied
+from langgraph_handoff.errors import LedgerError, WriteInProgressError, WriteNotApplied
 from langgraph_handoff.gate import Asked, ledger_call, standing
-from langgraph_handoff.ledger import Ledger, WriteRecord, owner_alive, owner_token
+from langgraph_handoff.ledger import Ledger, WriteRecord, canonical_json, owner_alive, owner_token
 from langgraph_handoff.nodes.tools import one_result
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
@@ -117,7 +117,7 @@ class _Write:
         except BaseException as error:  # a cancelled or interrupted process may live on, so the claim must not
             yield ledger_call(self.ledger, "move", claimed, "lose", error=f"{type(error).__name__}: {error}"[:1000])
             raise
-        recorded = {"content": message.content, "status": message.status}
+        recorded = {"content": _plain(message.content), "status": message.status}
         yield ledger_call(self.ledger, "move", claimed, "finish", result=recorded, finished_at=time.time())
         if cancelled:  # the write is whole and recorded; whoever resumes the case gets its recorded result
             raise asyncio.CancelledError
@@ -177,6 +177,15 @@ class _Write:
         by = record.approver or "a person"
         text = f"[{by} changed the arguments; it ran with {record.args}. Do not call it again.]\n{message.content}"
         return message.model_copy(update={"content": text})
+
+
+def _plain(content: Any) -> Any:
+    """Return a result's content as the ledger can keep it: the write is done, so nothing about its result may fail now."""
+    try:
+        canonical_json(content)
+    except LedgerError:
+        return str(content)
+    return content
 
 
 async def _to_the_end(running: Awaitable[_T]) -> tuple[_T, bool]:

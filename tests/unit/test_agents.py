@@ -1,0 +1,137 @@
+"""The catalogue: mistakes show when the graph is built, with the culprit's name (faults of group I)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool
+
+from langgraph_handoff import Agent, Handoff, HandoffPackage, HandoffState, Human, create_handoff_graph, privileged
+from langgraph_handoff.agents import Catalog, CatalogWarning, fold
+from langgraph_handoff.errors import BudgetError, CatalogError
+from langgraph_handoff.testing import ScriptedChatModel
+
+MODEL = ScriptedChatModel([], agent="x")
+
+
+def agent(name: str, **more: Any) -> Agent:
+    return Agent(**{"name": name, "description": f"{name}'s work", "model": MODEL, **more})
+
+
+def pay(order: str) -> str:
+    """Pay."""
+    return order
+
+
+def pay_copy(order: str) -> str:
+    """Pay again."""
+    return order
+
+
+def undescribed(order: str) -> str:
+    return order
+
+
+class Ticket(HandoffPackage):
+    """A package."""
+
+
+OtherTicket = type("Ticket", (HandoffPackage,), {"__doc__": "Another one.", "__module__": __name__})
+
+NAMELESS = StructuredTool.from_function(pay, name="pay order!")
+
+WRONG: list[tuple[str, list[Any], str]] = [
+    ("no agents", [], "it is empty"),
+    ("names that fold (I1)", [agent("Billing Team"), agent("billing_team")], "'Billing Team' and 'billing_team' fold to the same tool name"),
+    ("same name", [agent("a"), agent("a")], "fold to the same tool name 'transfer_to_a'"),
+    ("diacritics that fold", [agent("Müller"), agent("muller")], "fold to the same tool name"),
+    ("a person and an agent of one name", [agent("human"), Human(description="P")], "fold to the same tool name"),
+    ("a name without letters", [agent("!!!")], "gives no tool name that providers accept"),
+    ("a name that is too long", [agent("a" * 60)], "gives no tool name that providers accept"),
+    ("a node's name", [agent("tools")], "is taken by the graph"),
+    ("a reserved sign", [agent("a:b")], "is taken by the graph or holds"),
+    ("unknown target (I4)", [agent("a", handoffs=["ghost"])], "'a' hands off to 'ghost', which is not among ['a']"),
+    ("itself", [agent("a", handoffs=["a"])], "'a' hands off to itself"),
+    ("no description", [Agent(name="a", description=" ", model=MODEL)], "'a' has no description"),
+    ("no model", [Agent(name="a", description="A")], "'a' needs either a model or a graph"),
+    ("two tools of one name (I6)", [agent("a", tools=[pay, pay])], "'a' holds two tools called 'pay'"),
+    ("a tool without description", [agent("a", tools=[undescribed])], "'a' is given a tool that cannot be described"),
+    ("not a tool", [agent("a", tools=["pay"])], "give a function or a tool"),
+    ("a tool name that no provider takes", [agent("a", tools=[NAMELESS])], "a name that no provider accepts"),
+    ("a handoff name that no provider takes", [agent("a", handoffs=[Handoff(to="b", tool_name="to b")]), agent("b")], "no provider accepts"),
+    ("two handoffs of one name", [agent("a", handoffs=["b", "b"]), agent("b")], "'a' has two handoffs called 'transfer_to_b'"),
+    (
+        "a tool with a handoff's name",
+        [agent("a", tools=[StructuredTool.from_function(pay, name="transfer_to_b")], handoffs=["b"]), agent("b")],
+        "the tool 'transfer_to_b' of 'a' has the name of a handoff tool",
+    ),
+    ("a tool called close_case", [agent("a", tools=[StructuredTool.from_function(pay, name="close_case")])], "has the name of a handoff tool"),
+    ("an unknown rule", [agent("a", handoffs=[Handoff(to="b", on_reply="maybe")]), agent("b")], "on_reply='maybe' of 'a'"),  # type: ignore[arg-type]
+    ("return to nobody", [agent("a", return_to="ghost")], "return_to='ghost' of 'a'"),
+    ("an unknown context", [agent("a", context="all")], "context='all' of 'a'"),
+    ("a package that is none", [agent("a", package=dict)], "is not a subclass of HandoffPackage"),
+    ("two packages of one name", [agent("a", package=Ticket), agent("b", package=OtherTicket)], "two package classes are called 'Ticket'"),
+    ("a model that is none", [agent("a", model=5)], "the model of 'a' is int"),
+]
+
+
+@pytest.mark.parametrize(("agents", "said"), [pytest.param(*row[1:], id=row[0]) for row in WRONG])
+def test_a_wrong_catalogue_is_refused_when_the_graph_is_built(agents: list[Any], said: str) -> None:
+    """I5: every mistake is an error before the first user's message, and its text names the culprit."""
+    with pytest.raises(CatalogError) as raised:
+        create_handoff_graph(agents, default_active_agent="a" if not agents else agents[0].name)
+    assert said in str(raised.value)
+    assert str(raised.value).endswith("Correct the agents given to `create_handoff_graph`.")
+
+
+def test_the_default_agent_and_aliases_must_exist() -> None:
+    """An unknown default agent, alias target or budget owner is named."""
+    with pytest.raises(CatalogError, match="default_active_agent names 'b'"):
+        create_handoff_graph([agent("a")], default_active_agent="b")
+    with pytest.raises(CatalogError, match="old names 'gone'"):
+        create_handoff_graph([agent("a")], default_active_agent="a", aliases={"old": "gone"})
+    with pytest.raises(CatalogError, match="on_budget names 'ghost'"):
+        create_handoff_graph([agent("a")], default_active_agent="a", on_budget="ghost")
+
+
+@pytest.mark.parametrize("budget", [0, -1, 2.5, "6"])
+def test_a_budget_is_a_positive_whole_number(budget: Any) -> None:
+    """A budget that is not a positive whole number is refused."""
+    with pytest.raises(BudgetError):
+        create_handoff_graph([agent("a")], default_active_agent="a", max_handoffs=budget)
+
+
+def test_a_privileged_tool_with_two_homes_is_a_warning() -> None:
+    """A privileged tool that two agents hold is allowed and warned about, with its name."""
+    with pytest.warns(CatalogWarning, match="'pay' is held by"):
+        create_handoff_graph([agent("a", tools=[privileged(pay)]), agent("b", tools=[privileged(pay)])], default_active_agent="a")
+
+
+def test_a_state_must_extend_ours() -> None:
+    """A state without our channels is refused, and the missing ones are named."""
+    from langgraph.graph import MessagesState
+
+    with pytest.raises(CatalogError, match=r"the state lacks active_agent, case, events"):
+        create_handoff_graph([agent("a")], default_active_agent="a", state_schema=MessagesState)
+
+
+def test_names_with_spaces_and_umlauts_are_folded_for_tools() -> None:
+    """A name may be written as people write it; its tool name is ASCII."""
+    assert fold("Billing Team") == "billing_team"
+    assert fold("Rückläufer & Co.") == "rucklaufer_co"
+    catalog = Catalog.build([agent("a", handoffs=["Billing Team"]), agent("Billing Team")], default="a")
+    assert list(catalog.edges["a"]) == ["transfer_to_billing_team"]
+
+
+def test_a_real_tool_may_be_called_like_a_transfer() -> None:
+    """A shop's own tool `transfer_to_human_agents` is an ordinary tool, also beside a person called human."""
+    made = StructuredTool.from_function(pay, name="transfer_to_human_agents")
+    catalog = Catalog.build([agent("a", tools=[made], handoffs=["human"]), Human(description="P")], default="a")
+    assert list(catalog.tools["a"]) == ["transfer_to_human_agents"]
+    assert list(catalog.edges["a"]) == ["transfer_to_human"]
+
+
+def test_the_state_is_typed_for_users() -> None:
+    """`HandoffState` names the six channels of a case."""
+    assert set(HandoffState.__annotations__) == {"messages", "active_agent", "handoff", "case", "events", "ownership"}

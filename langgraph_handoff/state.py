@@ -179,10 +179,9 @@ def merge_case(case: Mapping[str, Any] | None, write: Mapping[str, Any] | None) 
         held = merged.get(key)
         if isinstance(held, dict) and isinstance(value, Mapping):
             merged[key] = {**held, **value}
-        elif isinstance(held, list) and isinstance(value, Sequence) and not isinstance(value, str):
-            merged[key] = held + [item for index, item in enumerate(value) if item not in held and item not in value[:index]]
-        elif isinstance(value, tuple):
-            merged[key] = list(value)
+        elif isinstance(value, list | tuple) and (held is None or isinstance(held, list)):
+            merged[key] = list(held or [])
+            merged[key] += [item for index, item in enumerate(value) if item not in merged[key] and item not in value[:index]]
         else:
             merged[key] = value
     return merged

@@ -1,7 +1,8 @@
 """What a person is shown and how every client's answer is read: one payload for all screens, one reader for all answers.
 
 The reader fails closed. What is not clearly a decision on this very request is not a decision; it is kept and the
-question is asked again. Shapes: LangChain's `HITLRequest` / `HITLResponse`, their JavaScript spelling, Agent Inbox's list, and bare answers.
+question is asked again. Shapes: LangChain's `HITLRequest` / `HITLResponse`, their JavaScript spelling, Agent Inbox's list,
+and bare answers.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from langchain_core.tools import BaseTool
 from langgraph.config import get_stream_writer
 from langgraph.types import Send
 
-from langgraph_handoff.agents import CLOSE, DECLINE, ESCALATE, Catalog, Handoff, fold
+from langgraph_handoff.agents import CLOSE, DECLINE, ESCALATE, Catalog, fold
 from langgraph_handoff.context import DEFAULT_MAX_TOKENS, Redactor, own_visit, redact_secrets
 from langgraph_handoff.errors import LedgerMissingError
 from langgraph_handoff.ledger import Ledger

@@ -12,7 +12,11 @@ def _step(agent: str, tool: str, *, write: bool = False, requestor: str = "assis
 CASES: list[dict[str, Any]] = [
     {
         "id": "own:1",
-        "steps": [_step("triage", "find", name="Kim"), _step("orders", "cancel", write=True, order="1"), _step("orders", "cancel", write=True, order="2")],
+        "steps": [
+            _step("triage", "find", name="Kim"),
+            _step("orders", "cancel", write=True, order="1"),
+            _step("orders", "cancel", write=True, order="2"),
+        ],
         "handoffs": [{"before_step": 1, "from": "triage", "to": "orders"}],
     },
     {
@@ -44,7 +48,9 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def _turn(name: str, *calls: tuple[str, str | None, str | None], content: str = "", roles: dict[str, str], **more: Any) -> dict[str, Any]:
+def _turn(
+    name: str, *calls: tuple[str, str | None, str | None], content: str = "", roles: dict[str, str], **more: Any
+) -> dict[str, Any]:
     made = [{"name": tool, "args_raw": raw, "id": call_id} for tool, raw, call_id in calls]
     return {"id": name, "roles": roles, "message": {"content": content, "tool_calls": made}, **more}
 

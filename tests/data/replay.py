@@ -66,7 +66,11 @@ def script(row: dict[str, Any], *, mixed: bool) -> Case:
         mixed: Put all calls of a visit and the transfer after them into one message, instead of one call a message.
     """
     moves = {each["before_step"]: each["to"] for each in row["handoffs"]}
-    owner = row["handoffs"][0]["from"] if row["handoffs"] else next((s["agent"] for s in row["steps"] if s["requestor"] == "assistant"), "triage")
+    owner = (
+        row["handoffs"][0]["from"]
+        if row["handoffs"]
+        else next((s["agent"] for s in row["steps"] if s["requestor"] == "assistant"), "triage")
+    )
     scripts: dict[str, list[Any]] = {}
     owners, expected, pending, turns, writes = [owner], [], [], 1, 0
 
@@ -155,7 +159,13 @@ def message_of(row: dict[str, Any]) -> AIMessage:
     given = row.get("message") or row
     calls: list[Any] = []
     invalid: list[Any] = [
-        {"name": each.get("name"), "args": each.get("args"), "id": each.get("id"), "error": each.get("error"), "type": "invalid_tool_call"}
+        {
+            "name": each.get("name"),
+            "args": each.get("args"),
+            "id": each.get("id"),
+            "error": each.get("error"),
+            "type": "invalid_tool_call",
+        }
         for each in given.get("invalid_tool_calls") or []
     ]
     for each in given.get("tool_calls") or []:
@@ -176,7 +186,9 @@ def survive(row: dict[str, Any], roles: dict[str, str], held: list[str]) -> tupl
     """Let an agent say a recorded turn first and plain words afterwards; approve every request. Returns what came of it."""
     world = World()
     reply = message_of(row)
-    handoffs = [Handoff(to=f"expert_{number}", tool_name=name) for number, name in enumerate(n for n in held if roles.get(n) == "handoff")]
+    handoffs = [
+        Handoff(to=f"expert_{number}", tool_name=name) for number, name in enumerate(n for n in held if roles.get(n) == "handoff")
+    ]
     arguments = {name: {key for each in reply.tool_calls if each["name"] == name for key in each["args"]} for name in held}
     tools = [world.tool(name, arguments[name]) for name in held if roles.get(name) != "handoff"]
     gated = [privileged(each) if roles.get(each.name) == "write" else each for each in tools]

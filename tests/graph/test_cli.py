@@ -85,7 +85,7 @@ def test_hops_as_a_chart(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["demo", "The API returns 401", "--case", "c1", "--db", db])
     capsys.readouterr()
     assert main(["hops", "c1", "--db", db, "--mermaid"]) == 0
-    assert '-->|1| n1' in capsys.readouterr().out
+    assert "-->|1| n1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["hello", "Ich habe eine Frage", "401 401 401", "refund please, invoice A-55", "🙂"])

@@ -31,7 +31,9 @@ def _fresh() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("first", ["read", "handoff"])
-async def test_a1_a_call_beside_a_handoff_keeps_its_result(desk: Desk, storage: Storage, config: Any, way: str, first: str) -> None:
+async def test_a1_a_call_beside_a_handoff_keeps_its_result(
+    desk: Desk, storage: Storage, config: Any, way: str, first: str
+) -> None:
     """A1: the call runs once, its result stands in the history before the receiver is asked, and the next turn works."""
     calls = [call("charge", amount=40), call("transfer_to_bob", reason="r")]
     turns = [calls if first == "read" else calls[::-1]]
@@ -156,7 +158,10 @@ def test_a7_the_refused_destination_is_neutral_and_still_offered(desk: Desk, con
     """A7: the record of a handoff that was not carried out is neutral, and its tool is offered again."""
     graph = desk(
         alice={
-            "turns": [[call("transfer_to_bob", reason="r"), call("transfer_to_carol", reason="r")], call("transfer_to_carol", reason="r")],
+            "turns": [
+                [call("transfer_to_bob", reason="r"), call("transfer_to_carol", reason="r")],
+                call("transfer_to_carol", reason="r"),
+            ],
             "handoffs": ["bob", "carol"],
         },
         bob={"turns": [call("transfer_to_alice", reason="back", known_facts={"x": 1})], "handoffs": ["alice"]},

@@ -42,7 +42,11 @@ def test_b2_b3_no_prompt_has_a_call_that_its_agent_cannot_make(desk: Desk, confi
     """B2, B3: over several handoffs no model sees a call to a tool that it does not hold, nor what it returned."""
     graph = desk(
         alice={
-            "turns": [call("read_card", user="u"), call("transfer_to_bob", reason="r"), call("transfer_to_bob", reason="again", known_facts={"m": 2})],
+            "turns": [
+                call("read_card", user="u"),
+                call("transfer_to_bob", reason="r"),
+                call("transfer_to_bob", reason="again", known_facts={"m": 2}),
+            ],
             "tools": [read_card],
             "handoffs": ["bob"],
         },
@@ -70,14 +74,20 @@ def test_b5_removed_messages_do_not_come_back(desk: Desk, config: Any) -> None:
         return Command(update={"messages": [*gone, HumanMessage("summary of all"), ToolMessage("ok", tool_call_id=call_id)]})
 
     graph = desk(
-        alice={"turns": [*["fine"] * 5, call("summarise"), call("transfer_to_bob", reason="r")], "tools": [summarise], "handoffs": ["bob"]},
+        alice={
+            "turns": [*["fine"] * 5, call("summarise"), call("transfer_to_bob", reason="r")],
+            "tools": [summarise],
+            "handoffs": ["bob"],
+        },
         bob={"turns": ["hello"], "context": "full"},
     )
     for number in range(5):
         graph.invoke(say(f"old {number}"), config)
     out = graph.invoke(say("last"), config)
     assert not [m for m in out["messages"] if m.text.startswith("old")]
-    assert "old" not in "\n".join(m.text for m in model_of(graph, "bob").prompts[0] if m.type == "human" and "handoff_brief" not in m.text)
+    assert "old" not in "\n".join(
+        m.text for m in model_of(graph, "bob").prompts[0] if m.type == "human" and "handoff_brief" not in m.text
+    )
     assert history_faults(out["messages"]) == []
 
 
@@ -119,7 +129,9 @@ def test_b8_thinking_does_not_cross_a_handoff(desk: Desk, config: Any) -> None:
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
 def test_b10_one_result_per_call_after_a_decision(desk: Desk, config: Any, decision: str) -> None:
     """B10: whatever the person decides, the call has exactly one result."""
-    graph = desk(alice={"turns": [[call("read_card", user="u"), call("send", to="x")], "done"], "tools": [read_card, privileged(_send)]})
+    graph = desk(
+        alice={"turns": [[call("read_card", user="u"), call("send", to="x")], "done"], "tools": [read_card, privileged(_send)]}
+    )
     graph.invoke(say("hi"), config)
     out = decide(graph, config, decision, by="ana", args={"to": "y"} if decision == "edit" else None)
     assert history_faults(out["messages"]) == []
@@ -151,7 +163,10 @@ def test_a_tool_that_answers_for_its_sibling_is_heard_for_itself_only(desk: Desk
         return Command(update={"messages": [ToolMessage("mine", tool_call_id=call_id), ToolMessage("yours", tool_call_id="c2")]})
 
     graph = desk(
-        alice={"turns": [[call("greedy", call_id="c1"), call("read_card", call_id="c2", user="u")], "done"], "tools": [greedy, read_card]}
+        alice={
+            "turns": [[call("greedy", call_id="c1"), call("read_card", call_id="c2", user="u")], "done"],
+            "tools": [greedy, read_card],
+        }
     )
     out = graph.invoke(say("hi"), config)
     assert [m.text for m in out["messages"] if m.type == "tool"] == ["mine", "u: card ending 9931 of bank 7"]

@@ -11,7 +11,18 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send
 
-from langgraph_handoff import Agent, Handoff, HandoffState, add_handoffs, connect, create_handoff_graph, create_handoff_tool, decide, hops, privileged
+from langgraph_handoff import (
+    Agent,
+    Handoff,
+    HandoffState,
+    add_handoffs,
+    connect,
+    create_handoff_graph,
+    create_handoff_tool,
+    decide,
+    hops,
+    privileged,
+)
 from langgraph_handoff.graph import HandoffGraph
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import ScriptedChatModel, call
@@ -46,6 +57,7 @@ def _goto(form: str) -> Any:
 @pytest.mark.parametrize("form", ["name", "send", "list"])
 def test_c2_a_tool_s_update_is_kept_whatever_its_goto(config: Any, form: str) -> None:
     """C2: what a tool writes to state is kept for every form of `goto`, and no tool moves the owner by itself."""
+
     class State(HandoffState, total=False):
         order_id: str
 
@@ -57,9 +69,12 @@ def test_c2_a_tool_s_update_is_kept_whatever_its_goto(config: Any, form: str) ->
 
     alice = ScriptedChatModel([call("sly"), "done"], agent="alice")
     graph = create_handoff_graph(
-        [Agent(name="alice", description="A", model=alice, tools=[sly], handoffs=["bob"]),
-         Agent(name="bob", description="B", model=ScriptedChatModel([], agent="bob"))],
-        default_active_agent="alice", state_schema=State,
+        [
+            Agent(name="alice", description="A", model=alice, tools=[sly], handoffs=["bob"]),
+            Agent(name="bob", description="B", model=ScriptedChatModel([], agent="bob")),
+        ],
+        default_active_agent="alice",
+        state_schema=State,
     ).compile(checkpointer=InMemorySaver())
     out = graph.invoke(say("hi"), config)
     assert (out["order_id"], out["active_agent"], out["messages"][-1].text) == ("A-77", "alice", "done")
@@ -68,7 +83,8 @@ def test_c2_a_tool_s_update_is_kept_whatever_its_goto(config: Any, form: str) ->
 def test_c2_a_handoff_tool_among_the_tools_is_an_edge(desk: Desk, config: Any) -> None:
     """A handoff tool given among the tools, as langgraph-swarm's users write it, is a declared handoff."""
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", reason="r")], "tools": [create_handoff_tool(agent_name="bob")]}, bob={"turns": ["hello"]}
+        alice={"turns": [call("transfer_to_bob", reason="r")], "tools": [create_handoff_tool(agent_name="bob")]},
+        bob={"turns": ["hello"]},
     )
     assert graph.invoke(say("hi"), config)["active_agent"] == "bob"
 
@@ -112,8 +128,10 @@ def test_c7_an_approved_call_runs_at_its_agent_in_a_new_process(tmp_path: Any, c
     def build(storage: Storage, *bob: Any) -> Any:
         alice = ScriptedChatModel([call("transfer_to_bob", reason="r")], agent="alice")
         return create_handoff_graph(
-            [Agent(name="alice", description="A", model=alice, handoffs=["bob"]),
-             Agent(name="bob", description="B", model=ScriptedChatModel(bob, agent="bob"), tools=[privileged(pay)])],
+            [
+                Agent(name="alice", description="A", model=alice, handoffs=["bob"]),
+                Agent(name="bob", description="B", model=ScriptedChatModel(bob, agent="bob"), tools=[privileged(pay)]),
+            ],
             default_active_agent="alice",
         ).compile(storage=storage)
 

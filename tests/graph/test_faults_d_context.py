@@ -25,7 +25,9 @@ class State(HandoffState, total=False):
 @tool
 def note(order: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
     """Note an order."""
-    return Command(update={"order_id": order, "facts": [f"order={order}"], "messages": [ToolMessage("noted", tool_call_id=call_id)]})
+    return Command(
+        update={"order_id": order, "facts": [f"order={order}"], "messages": [ToolMessage("noted", tool_call_id=call_id)]}
+    )
 
 
 @tool
@@ -41,9 +43,12 @@ async def test_d1_facts_that_a_tool_wrote_cross_the_handoff_once(config: Any, wa
     move = call("transfer_to_bob", reason="r")
     turns: list[Any] = [[call("note", order="A-77"), move]] if same_turn else [call("note", order="A-77"), move]
     graph = create_handoff_graph(
-        [Agent(name="alice", description="A", model=ScriptedChatModel(turns, agent="alice"), tools=[note], handoffs=["bob"]),
-         Agent(name="bob", description="B", model=ScriptedChatModel([call("peek"), "done"], agent="bob"), tools=[peek])],
-        default_active_agent="alice", state_schema=State,
+        [
+            Agent(name="alice", description="A", model=ScriptedChatModel(turns, agent="alice"), tools=[note], handoffs=["bob"]),
+            Agent(name="bob", description="B", model=ScriptedChatModel([call("peek"), "done"], agent="bob"), tools=[peek]),
+        ],
+        default_active_agent="alice",
+        state_schema=State,
     ).compile(checkpointer=InMemorySaver())
     out = await run(graph, say("hi"), config, way)
     assert next(m.text for m in out["messages"] if m.name == "peek") == "A-77 ['order=A-77']"
@@ -51,11 +56,17 @@ async def test_d1_facts_that_a_tool_wrote_cross_the_handoff_once(config: Any, wa
 
 def test_d2_a_list_with_an_adding_reducer_does_not_double(config: Any) -> None:
     """D2: after several handoffs and turns a list that nobody wrote holds what the user gave, once."""
-    alice = ScriptedChatModel([call("transfer_to_bob", reason="r"), call("transfer_to_bob", reason="r", known_facts={"b": 2})], agent="alice")
+    alice = ScriptedChatModel(
+        [call("transfer_to_bob", reason="r"), call("transfer_to_bob", reason="r", known_facts={"b": 2})], agent="alice"
+    )
     bob = ScriptedChatModel([call("transfer_to_alice", reason="r", known_facts={"a": 1}), "done", "again"], agent="bob")
     graph = create_handoff_graph(
-        [Agent(name="alice", description="A", model=alice, handoffs=["bob"]), Agent(name="bob", description="B", model=bob, handoffs=["alice"])],
-        default_active_agent="alice", state_schema=State,
+        [
+            Agent(name="alice", description="A", model=alice, handoffs=["bob"]),
+            Agent(name="bob", description="B", model=bob, handoffs=["alice"]),
+        ],
+        default_active_agent="alice",
+        state_schema=State,
     ).compile(checkpointer=InMemorySaver())
     graph.invoke({**say("hi"), "facts": ["start"]}, config)
     assert graph.invoke(say("more"), config)["facts"] == ["start"]
@@ -81,7 +92,19 @@ def test_d4_the_receiver_s_first_prompt_shows_the_whole_package(desk: Desk, conf
     graph = desk(alice={"turns": [call("transfer_to_bob", **PACKAGE)], "handoffs": ["bob"]}, bob={"turns": ["hello"]})
     graph.invoke(say("hi"), config)
     prompt = "\n".join(m.text for m in model_of(graph, "bob").prompts[0])
-    for word in ("reason", "goal", "summary", "criterion", "fact", "constraint", "action", "question", "artifact", "source", "note"):
+    for word in (
+        "reason",
+        "goal",
+        "summary",
+        "criterion",
+        "fact",
+        "constraint",
+        "action",
+        "question",
+        "artifact",
+        "source",
+        "note",
+    ):
         assert f"the-{word}" in prompt
     assert_package(graph, config, from_agent="alice", to_agent="bob", hop=1, known_facts={"order": "the-fact"}, user_request="hi")
 
@@ -105,7 +128,8 @@ def test_d4_the_receiver_s_first_prompt_shows_the_whole_package(desk: Desk, conf
 async def test_d4_a_bad_package_is_an_error_result_and_moves_nothing(desk: Desk, config: Any, wrong: Any, way: str) -> None:
     """D4: a package with wrong types, unknown fields, a forged envelope or too many bytes leaves owner and budget as they were."""
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", **{"reason": "r", **wrong}), "I answer myself"], "handoffs": ["bob"]}, bob={"turns": []}
+        alice={"turns": [call("transfer_to_bob", **{"reason": "r", **wrong}), "I answer myself"], "handoffs": ["bob"]},
+        bob={"turns": []},
     )
     out = await run(graph, say("hi"), config, way)
     failed = next(m for m in out["messages"] if m.type == "tool")
@@ -135,7 +159,11 @@ def test_d8_what_was_found_in_an_earlier_turn_reaches_the_receiver_by_package(de
         return "order A-5"
 
     graph = desk(
-        alice={"turns": [call("lookup"), "found", call("transfer_to_bob", known_facts={"order": "A-5"})], "tools": [lookup], "handoffs": ["bob"]},
+        alice={
+            "turns": [call("lookup"), "found", call("transfer_to_bob", known_facts={"order": "A-5"})],
+            "tools": [lookup],
+            "handoffs": ["bob"],
+        },
         bob={"turns": [call("transfer_to_carol", reason="r")], "handoffs": ["carol"]},
         carol={"turns": ["hello"]},
     )
@@ -150,8 +178,12 @@ def test_d9_a_state_of_the_user_s_own_prints_no_warning(config: Any, caplog: pyt
     bob = ScriptedChatModel([call("peek"), "done"], agent="bob")
     alice = ScriptedChatModel([call("transfer_to_bob", reason="r")], agent="alice")
     graph = create_handoff_graph(
-        [Agent(name="alice", description="A", model=alice, handoffs=["bob"]), Agent(name="bob", description="B", model=bob, tools=[peek])],
-        default_active_agent="alice", state_schema=State,
+        [
+            Agent(name="alice", description="A", model=alice, handoffs=["bob"]),
+            Agent(name="bob", description="B", model=bob, tools=[peek]),
+        ],
+        default_active_agent="alice",
+        state_schema=State,
     ).compile(checkpointer=InMemorySaver())
     out = graph.invoke({**say("hi"), "order_id": "A-1"}, config)
     assert next(m.text for m in out["messages"] if m.name == "peek") == "A-1 []"

@@ -114,7 +114,11 @@ def test_e4_the_budget_counts_handoffs_not_model_calls(desk: Desk, config: Any) 
         return str(n)
 
     graph = desk(
-        alice={"turns": [*[call("look", n=i) for i in range(12)], call("transfer_to_bob", reason="r")], "tools": [look], "handoffs": ["bob"]},
+        alice={
+            "turns": [*[call("look", n=i) for i in range(12)], call("transfer_to_bob", reason="r")],
+            "tools": [look],
+            "handoffs": ["bob"],
+        },
         bob={"turns": ["hello"]},
         options={"max_handoffs": 1},
     )

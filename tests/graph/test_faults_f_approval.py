@@ -49,7 +49,9 @@ def paused(desk: Desk, *turns: Any, storage: Storage | None = None, **options: A
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-async def test_f1_a_message_while_a_request_is_open_is_kept_and_shown(desk: Desk, storage: Storage, config: Any, way: str) -> None:
+async def test_f1_a_message_while_a_request_is_open_is_kept_and_shown(
+    desk: Desk, storage: Storage, config: Any, way: str
+) -> None:
     """F1: a user's message leaves the request open, nothing runs, and the request shows the new words; an approval then runs once."""
     graph = paused(desk, call("refund", amount=40), "done", storage=storage)
     await run(graph, say("refund me"), config, way)
@@ -120,7 +122,11 @@ def test_f5_the_gate_belongs_to_the_tool_not_to_one_agent(desk: Desk, config: An
     held = refund if plain else privileged(refund)
     with pytest.warns(match="held by"):
         graph = desk(
-            alice={"turns": [call("refund", amount=900), call("transfer_to_bob", reason="r")], "tools": [privileged(refund)], "handoffs": ["bob"]},
+            alice={
+                "turns": [call("refund", amount=900), call("transfer_to_bob", reason="r")],
+                "tools": [privileged(refund)],
+                "handoffs": ["bob"],
+            },
             bob={"turns": [call("refund", amount=900), "no"], "tools": [held]},
         )
     graph.invoke(say("hi"), config)
@@ -166,7 +172,10 @@ def test_f7_siblings_and_work_before_the_pause_run_once(desk: Desk, storage: Sto
 
     graph = desk(
         storage=storage,
-        alice={"turns": [[call("look", what="mail"), call("reserve_and_pay", amount=1)], "done"], "tools": [look, privileged(reserve_and_pay)]},
+        alice={
+            "turns": [[call("look", what="mail"), call("reserve_and_pay", amount=1)], "done"],
+            "tools": [look, privileged(reserve_and_pay)],
+        },
     )
     graph.invoke(say("hi"), config)
     assert ran == []
@@ -174,7 +183,9 @@ def test_f7_siblings_and_work_before_the_pause_run_once(desk: Desk, storage: Sto
     assert ran == ["mail", "reserve", "pay"]
 
 
-@pytest.mark.parametrize("decisions", [("approve", "approve"), ("approve", "reject"), ("reject", "approve"), ("reject", "reject")])
+@pytest.mark.parametrize(
+    "decisions", [("approve", "approve"), ("approve", "reject"), ("reject", "approve"), ("reject", "reject")]
+)
 def test_f9_f13_each_call_gets_its_own_answer(desk: Desk, storage: Storage, config: Any, decisions: tuple[Any, Any]) -> None:
     """F9, F13: two gated calls of one turn are asked one after the other under ids of their own; one's answer is not the other's."""
     graph = paused(desk, [call("refund", amount=1), call("refund", amount=2)], "done", storage=storage)
@@ -222,7 +233,8 @@ def test_f11_after_an_edit_the_history_says_what_ran(desk: Desk, config: Any, id
 
 
 @pytest.mark.parametrize(
-    "args", [{"amount": "much"}, {}, {"amount": 1, "nobody": {}}, {"amount": None}],
+    "args",
+    [{"amount": "much"}, {}, {"amount": 1, "nobody": {}}, {"amount": None}],
 )
 def test_an_edit_that_the_tool_does_not_take_asks_again(desk: Desk, config: Any, args: Any) -> None:
     """Edited arguments are checked by the tool's schema; what it refuses is asked again and nothing runs."""
@@ -281,7 +293,9 @@ async def test_f17_a_pause_inside_a_larger_graph_surfaces_and_resumes(way: str) 
 def test_f18_a_static_breakpoint_continues_behind_itself(config: Any, breakpoint_: str) -> None:
     """F18: a breakpoint at a node of ours resumes with the next step, and no step runs twice."""
     alice = ScriptedChatModel([call("look", what="x"), "final"], agent="alice")
-    builder = create_handoff_graph([Agent(name="alice", description="A", model=alice, tools=[look])], default_active_agent="alice")
+    builder = create_handoff_graph(
+        [Agent(name="alice", description="A", model=alice, tools=[look])], default_active_agent="alice"
+    )
     graph = builder.compile(checkpointer=InMemorySaver(), **{f"interrupt_{breakpoint_}": ["tools"]})
     graph.invoke(say("hi"), config)
     assert ran == ([] if breakpoint_ == "before" else ["x"])
@@ -294,12 +308,20 @@ def test_f19_the_request_says_who_asks_for_which_case_and_why(desk: Desk, config
     """F19: the request holds agent, case, hops, reason, digest, and the package in its description."""
     graph = desk(
         alice={"turns": [call("transfer_to_bob", reason="a-refund-question")], "handoffs": ["bob"]},
-        bob={"turns": [["because it is due", call("refund", amount=40)]], "tools": [privileged(refund, description="**Refund**")]},
+        bob={
+            "turns": [["because it is due", call("refund", amount=40)]],
+            "tools": [privileged(refund, description="**Refund**")],
+        },
     )
     graph.invoke(say("hi"), config)
     shown = asked(graph, config)
     about = shown["handoff"]
-    assert (about["agent"], about["case_id"], about["hop_chain"], about["reason"]) == ("bob", "case-1", ["alice", "bob"], "because it is due")
+    assert (about["agent"], about["case_id"], about["hop_chain"], about["reason"]) == (
+        "bob",
+        "case-1",
+        ["alice", "bob"],
+        "because it is due",
+    )
     assert len(about["digest"]) == 64
     assert "a-refund-question" in shown["action_requests"][0]["description"]
     assert "**Refund**" in shown["action_requests"][0]["description"]
@@ -309,7 +331,11 @@ async def test_f21_a_request_expires_and_a_decision_has_a_name_and_a_time(desk: 
     """F21: after the deadline an approval is refused and the call is answered as expired; a decision says who, when and why."""
     graph = paused(desk, call("refund", amount=40), "done", storage=storage, request_ttl=0.0)
     graph.invoke(say("hi"), config)
-    out = await adecide(graph, config, "approve", by="ana") if graph.get_state(config).interrupts else graph.get_state(config).values
+    out = (
+        await adecide(graph, config, "approve", by="ana")
+        if graph.get_state(config).interrupts
+        else graph.get_state(config).values
+    )
     assert ran == []
     assert "expired" in next(m.text for m in out["messages"] if m.type == "tool")
 
@@ -330,7 +356,10 @@ def test_f22_a_transfer_can_need_an_approval(desk: Desk, storage: Storage, confi
     """F22: with `approval=True` the reviewer sees the package; a rejection leaves the owner and tells the model."""
     graph = desk(
         storage=storage,
-        alice={"turns": [call("transfer_to_bob", reason="the-reason"), "I keep it"], "handoffs": [Handoff(to="bob", approval=True)]},
+        alice={
+            "turns": [call("transfer_to_bob", reason="the-reason"), "I keep it"],
+            "handoffs": [Handoff(to="bob", approval=True)],
+        },
         bob={"turns": ["hello"]},
     )
     out = graph.invoke(say("hi"), config)
@@ -359,6 +388,10 @@ def test_l5_every_gated_call_leaves_a_record(desk: Desk, storage: Storage, confi
     graph.invoke(say("hi"), config)
     decide(graph, config, "approve", by="ana")
     decide(graph, config, "reject", by="ben")
-    told = [(e["kind"], e["detail"].get("by")) for e in graph.get_state(config).values["events"] if e["kind"] in ("asked", "decided", "written")]
+    told = [
+        (e["kind"], e["detail"].get("by"))
+        for e in graph.get_state(config).values["events"]
+        if e["kind"] in ("asked", "decided", "written")
+    ]
     assert told == [("asked", None), ("decided", "ana"), ("asked", None), ("decided", "ben"), ("written", None)]
     assert hops(graph, config) == ["alice", "human", "alice", "human", "alice"]

@@ -13,7 +13,17 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
-from langgraph_handoff import Agent, Handoff, HandoffPackage, HandoffState, Human, create_handoff_graph, create_handoff_tool, decide, privileged
+from langgraph_handoff import (
+    Agent,
+    Handoff,
+    HandoffPackage,
+    HandoffState,
+    Human,
+    create_handoff_graph,
+    create_handoff_tool,
+    decide,
+    privileged,
+)
 from langgraph_handoff.errors import ScriptError
 from langgraph_handoff.testing import ScriptedChatModel, assert_only_owner_called_tools, call
 from tests.conftest import Desk, say
@@ -53,13 +63,21 @@ async def test_h1_an_update_event_holds_only_new_messages(desk: Desk, config: An
 async def test_every_hop_is_on_the_custom_stream(desk: Desk, config: Any, way: str) -> None:
     """Offers, acceptances, declines and returns appear on the custom stream, in order, with who and where."""
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", reason="r"), call("transfer_to_carol", reason="r")], "handoffs": ["bob", Handoff(to="carol", on_reply="return")]},
+        alice={
+            "turns": [call("transfer_to_bob", reason="r"), call("transfer_to_carol", reason="r")],
+            "handoffs": ["bob", Handoff(to="carol", on_reply="return")],
+        },
         bob={"turns": [call("decline_handoff", reason="not mine")]},
         carol={"turns": ["hello"]},
     )
     told = [each["type"] for each in await streamed(graph, say("hi"), config, way, stream_mode="custom")]
     assert told == [
-        "handoff.offered", "handoff.accepted", "handoff.declined", "handoff.offered", "handoff.accepted", "handoff.returned",
+        "handoff.offered",
+        "handoff.accepted",
+        "handoff.declined",
+        "handoff.offered",
+        "handoff.accepted",
+        "handoff.returned",
     ]
 
 
@@ -101,7 +119,10 @@ def test_h4_the_drawing_has_every_real_edge_and_no_false_one(desk: Desk) -> None
     )
     drawn = edges(graph)
     assert {("alice", "tools"), ("alice", "approval"), ("bob", "approval"), ("approval", "write"), ("transfer", "human")} <= drawn
-    assert not {("bob", "tools"), ("carol", "tools"), ("carol", "approval"), ("bob", "write"), ("tools", "bob"), ("write", "alice")} & drawn
+    assert (
+        not {("bob", "tools"), ("carol", "tools"), ("carol", "approval"), ("bob", "write"), ("tools", "bob"), ("write", "alice")}
+        & drawn
+    )
     plain = edges(desk(alice={}, bob={}))
     assert {name for edge in plain for name in edge} == {"__start__", "intake", "alice", "bob", "transfer", "__end__"}
 
@@ -122,7 +143,11 @@ def test_h4_our_graph_can_be_drawn_inside_another(desk: Desk) -> None:
 def test_every_taken_step_is_an_edge_of_the_drawing(desk: Desk, config: Any) -> None:
     """What a run does follows the drawing: each pair of consecutive steps is one of its edges."""
     graph = desk(
-        alice={"turns": [[call("look", what="x"), call("call_me", number="1"), call("transfer_to_bob", reason="r")]], "tools": [look, privileged(call_me)], "handoffs": ["bob"]},
+        alice={
+            "turns": [[call("look", what="x"), call("call_me", number="1"), call("transfer_to_bob", reason="r")]],
+            "tools": [look, privileged(call_me)],
+            "handoffs": ["bob"],
+        },
         bob={"turns": ["hello"]},
     )
     steps: list[str] = ["__start__"]
@@ -188,6 +213,7 @@ async def test_m1_the_scripted_model_drives_a_handoff_test(desk: Desk, config: A
 
 def test_parallel_state_of_the_user_merges(config: Any) -> None:
     """A user's own reducer channel is merged once for each parallel read that writes it."""
+
     class State(HandoffState, total=False):
         notes: Annotated[list[str], operator.add]
 

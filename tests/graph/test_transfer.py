@@ -31,7 +31,10 @@ async def test_a_package_without_a_required_fact_is_declined(desk: Desk, config:
     """What a destination or an edge requires must be in the package or the case file; the refusal names what is missing."""
     edge = Handoff(to="bob", requires=("customer_id",)) if where == "edge" else "bob"
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", reason="r"), call("transfer_to_bob", known_facts={"customer_id": "C"})], "handoffs": [edge]},
+        alice={
+            "turns": [call("transfer_to_bob", reason="r"), call("transfer_to_bob", known_facts={"customer_id": "C"})],
+            "handoffs": [edge],
+        },
         bob={"turns": ["hello"], "requires": ("customer_id",) if where == "agent" else ()},
     )
     out = await run(graph, say("hi"), config, way)
@@ -51,7 +54,10 @@ def test_a_fact_of_the_case_file_fulfils_a_requirement(desk: Desk, config: Any) 
     assert graph.invoke(say("hi"), config)["active_agent"] == "carol"
 
 
-@pytest.mark.parametrize(("verdict", "moved", "said"), [(None, True, ""), ("", True, ""), (True, True, ""), ("too large", False, "too large"), (False, False, "does not take")])
+@pytest.mark.parametrize(
+    ("verdict", "moved", "said"),
+    [(None, True, ""), ("", True, ""), (True, True, ""), ("too large", False, "too large"), (False, False, "does not take")],
+)
 def test_accepts_has_its_say(desk: Desk, config: Any, verdict: Any, moved: bool, said: str) -> None:
     """`accepts` declines with a reason or with False, and takes the case otherwise."""
     graph = desk(
@@ -106,8 +112,11 @@ def test_what_counts_as_news_for_a_way_back(desk: Desk, config: Any, news: str) 
 
     graph = desk(
         alice={"turns": [call("transfer_to_bob", reason="r"), "alice again"], "handoffs": ["bob"]},
-        bob={"turns": [*first, call("transfer_to_alice", reason="back", **back), "bob answers"], "handoffs": ["alice"],
-             "tools": [privileged(look) if news == "decision" else look]},
+        bob={
+            "turns": [*first, call("transfer_to_alice", reason="back", **back), "bob answers"],
+            "handoffs": ["alice"],
+            "tools": [privileged(look) if news == "decision" else look],
+        },
     )
     out = graph.invoke(say("hi"), config)
     if news == "user":
@@ -153,8 +162,14 @@ def test_nested_loans_unwind_in_order(desk: Desk, config: Any) -> None:
 def test_nested_reports_reach_the_first_sender_in_one_turn(desk: Desk, config: Any) -> None:
     """A asks B for a report, B asks C: C reports to B, B to A, and A speaks, all in one turn."""
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", reason="r"), "alice speaks"], "handoffs": [Handoff(to="bob", on_reply="report")]},
-        bob={"turns": [call("transfer_to_carol", reason="r"), "bob's report"], "handoffs": [Handoff(to="carol", on_reply="report")]},
+        alice={
+            "turns": [call("transfer_to_bob", reason="r"), "alice speaks"],
+            "handoffs": [Handoff(to="bob", on_reply="report")],
+        },
+        bob={
+            "turns": [call("transfer_to_carol", reason="r"), "bob's report"],
+            "handoffs": [Handoff(to="carol", on_reply="report")],
+        },
         carol={"turns": ["carol's report"]},
     )
     out = graph.invoke(say("hi"), config)
@@ -175,7 +190,10 @@ def test_each_edge_has_its_typed_package(desk: Desk, storage: Storage, config: A
     """A destination's package class is the tool's schema, and comes back as that class after storage."""
     graph = desk(
         storage=storage,
-        alice={"turns": [call("transfer_to_bob", reason="r"), call("transfer_to_bob", order_id="A", amount="2.50")], "handoffs": ["bob"]},
+        alice={
+            "turns": [call("transfer_to_bob", reason="r"), call("transfer_to_bob", order_id="A", amount="2.50")],
+            "handoffs": ["bob"],
+        },
         bob={"turns": ["hello"], "package": RefundPackage},
     )
     out = graph.invoke(say("hi"), config)
@@ -188,7 +206,10 @@ def test_each_edge_has_its_typed_package(desk: Desk, storage: Storage, config: A
 def test_a_handoff_that_is_not_enabled_is_not_offered(desk: Desk, config: Any) -> None:
     """`is_enabled` hides the tool; a call all the same is refused and moves nothing."""
     edge = Handoff(to="bob", is_enabled=lambda state: len(state["messages"]) > 4)
-    graph = desk(alice={"turns": [call("transfer_to_bob", reason="r"), "no", call("transfer_to_bob", reason="r")], "handoffs": [edge]}, bob={"turns": ["hello"]})
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="r"), "no", call("transfer_to_bob", reason="r")], "handoffs": [edge]},
+        bob={"turns": ["hello"]},
+    )
     assert graph.invoke(say("hi"), config)["active_agent"] == "alice"
     assert "transfer_to_bob" not in model_of(graph, "alice").offered[0]
     assert graph.invoke(say("again"), config)["active_agent"] == "bob"
@@ -205,19 +226,29 @@ def test_an_edge_can_fix_the_requested_action(desk: Desk, config: Any) -> None:
 def test_the_user_is_told_what_the_edge_announces(desk: Desk, config: Any) -> None:
     """`announce` is said to the user in the sender's name when the case moves, and not when it does not."""
     edge = Handoff(to="bob", announce=lambda package: f"One moment, {package.to_agent} helps.")
-    graph = desk(alice={"turns": [call("transfer_to_bob", reason=5), call("transfer_to_bob", reason="r")], "handoffs": [edge]}, bob={"turns": ["hello"]})
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason=5), call("transfer_to_bob", reason="r")], "handoffs": [edge]},
+        bob={"turns": ["hello"]},
+    )
     out = graph.invoke(say("hi"), config)
-    assert [(m.name, m.text) for m in out["messages"] if m.type == "ai" and m.text] == [("alice", "One moment, bob helps."), ("bob", "hello")]
+    assert [(m.name, m.text) for m in out["messages"] if m.type == "ai" and m.text] == [
+        ("alice", "One moment, bob helps."),
+        ("bob", "hello"),
+    ]
 
 
 def test_a_stale_owner_falls_back(desk: Desk, tmp_path: Any, config: Any) -> None:
     """An owner that was renamed is found by its alias, one that is gone falls back to the default agent, with an event."""
     file = str(tmp_path / "cases.db")
     with connect(file) as storage:
-        graph = desk(storage=storage, alice={"turns": [call("transfer_to_bob", reason="r")], "handoffs": ["bob"]}, bob={"turns": ["hello"]})
+        graph = desk(
+            storage=storage, alice={"turns": [call("transfer_to_bob", reason="r")], "handoffs": ["bob"]}, bob={"turns": ["hello"]}
+        )
         graph.invoke(say("hi"), config)
     with connect(file) as storage:
-        renamed = desk(storage=storage, alice={"turns": []}, robert={"turns": ["robert here"]}, options={"aliases": {"bob": "robert"}})
+        renamed = desk(
+            storage=storage, alice={"turns": []}, robert={"turns": ["robert here"]}, options={"aliases": {"bob": "robert"}}
+        )
         assert renamed.invoke(say("more"), config)["messages"][-1].name == "robert"
     with connect(file) as storage:
         gone = desk(storage=storage, alice={"turns": ["alice here"]})

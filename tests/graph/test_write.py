@@ -55,7 +55,13 @@ def request(graph: Any, config: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("way", ["sync", "async"])
 async def test_reads_and_writes_keep_the_order_of_the_message(desk: Desk, storage: Storage, config: Any, way: str) -> None:
     """Decisions are asked first; then reads run side by side and each write alone, in the order of the message."""
-    turn = [call("look", what="a"), call("pay", order="1"), call("look", what="b"), call("look", what="c"), call("pay", order="2")]
+    turn = [
+        call("look", what="a"),
+        call("pay", order="1"),
+        call("look", what="b"),
+        call("look", what="c"),
+        call("pay", order="2"),
+    ]
     graph = desk(storage=storage, alice={"turns": [turn, "done"], "tools": [look, privileged(pay)]})
     await run(graph, say("hi"), config, way)
     assert ran == []
@@ -73,7 +79,11 @@ def test_the_same_write_by_a_new_call_is_asked_as_a_repeat(desk: Desk, storage: 
     with pytest.warns(match="held by"):
         graph = desk(
             storage=storage,
-            alice={"turns": [call("pay", order="A"), call("transfer_to_bob", reason="r")], "tools": [privileged(pay)], "handoffs": ["bob"]},
+            alice={
+                "turns": [call("pay", order="A"), call("transfer_to_bob", reason="r")],
+                "tools": [privileged(pay)],
+                "handoffs": ["bob"],
+            },
             bob={"turns": [call("pay", order="A"), call("pay", order="A"), "done"], "tools": [privileged(pay)]},
         )
     graph.invoke(say("hi"), config)
@@ -142,7 +152,9 @@ async def test_an_exception_in_a_write_is_an_unknown_outcome(
         assert request(graph, config)["handoff"]["kind"] == "unknown"
 
 
-@pytest.mark.parametrize(("bare", "state"), [({"type": "approve"}, "done"), ({"type": "reject"}, "abandoned"), ({"type": "did_not_happen"}, "unknown")])
+@pytest.mark.parametrize(
+    ("bare", "state"), [({"type": "approve"}, "done"), ({"type": "reject"}, "abandoned"), ({"type": "did_not_happen"}, "unknown")]
+)
 def test_a_bare_answer_never_starts_an_unknown_write_again(desk: Desk, config: Any, bare: Any, state: str) -> None:
     """About an unknown outcome a bare approval means that it happened, a bare rejection gives up, and neither runs it."""
     from langgraph.types import Command
@@ -157,7 +169,9 @@ def test_a_bare_answer_never_starts_an_unknown_write_again(desk: Desk, config: A
     assert [r.state for r in ledger.records()] == [state]
 
 
-@pytest.mark.parametrize(("found", "runs", "asks"), [(True, 1, False), ("paid as no. 7", 1, False), (False, 2, False), (None, 1, True)])
+@pytest.mark.parametrize(
+    ("found", "runs", "asks"), [(True, 1, False), ("paid as no. 7", 1, False), (False, 2, False), (None, 1, True)]
+)
 @pytest.mark.parametrize("way", ["sync", "async"])
 async def test_a_probe_clears_up_an_unknown_outcome(desk: Desk, config: Any, found: Any, runs: int, asks: bool, way: str) -> None:
     """With a probe nobody is asked unless the probe cannot tell: found means done, not found means once more."""
@@ -222,7 +236,12 @@ def test_the_operation_s_id_is_given_as_idempotency_key_and_hidden_from_the_mode
 @pytest.mark.parametrize(("amount", "asked"), [(10, False), (100, True)])
 def test_when_lets_small_writes_through_and_records_it(desk: Desk, config: Any, amount: float, asked: bool) -> None:
     """`when` decides from the arguments; a write that it lets through stands in the ledger as approved by rule."""
-    graph = desk(alice={"turns": [call("pay", order="A", amount=amount), "done"], "tools": [privileged(pay, when=lambda a: a["amount"] > 50)]})
+    graph = desk(
+        alice={
+            "turns": [call("pay", order="A", amount=amount), "done"],
+            "tools": [privileged(pay, when=lambda a: a["amount"] > 50)],
+        }
+    )
     graph.ledger = ledger = MemoryLedger()
     graph.invoke(say("hi"), config)
     assert bool(graph.get_state(config).interrupts) is asked
@@ -234,7 +253,10 @@ def test_when_lets_small_writes_through_and_records_it(desk: Desk, config: Any, 
 def test_the_same_small_write_again_is_never_run_silently(desk: Desk, config: Any) -> None:
     """A write that `when` let through once is asked about when another call wants the same again."""
     graph = desk(
-        alice={"turns": [call("pay", order="A"), call("pay", order="A"), "done"], "tools": [privileged(pay, when=lambda a: False)]}
+        alice={
+            "turns": [call("pay", order="A"), call("pay", order="A"), "done"],
+            "tools": [privileged(pay, when=lambda a: False)],
+        }
     )
     graph.invoke(say("hi"), config)
     assert ran == [("A", 1.0)]
@@ -290,7 +312,10 @@ def test_a_plain_state_graph_needs_a_ledger(config: Any) -> None:
         alice = ScriptedChatModel([call("pay", order="A"), "done"], agent="alice")
         builder: StateGraph[Any, Any, Any, Any] = StateGraph(HandoffState)
         add_handoffs(
-            builder, [Agent(name="alice", description="A", model=alice, tools=[privileged(pay)])], default_active_agent="alice", ledger=ledger
+            builder,
+            [Agent(name="alice", description="A", model=alice, tools=[privileged(pay)])],
+            default_active_agent="alice",
+            ledger=ledger,
         )
         graph = builder.compile(checkpointer=InMemorySaver())
         if ledger is None:
@@ -305,7 +330,9 @@ def test_a_plain_state_graph_needs_a_ledger(config: Any) -> None:
 def test_a_gate_without_a_checkpointer_is_refused(config: Any) -> None:
     """A graph that asks people refuses to run without anything to wait with."""
     alice = ScriptedChatModel([call("pay", order="A")], agent="alice")
-    builder = create_handoff_graph([Agent(name="alice", description="A", model=alice, tools=[privileged(pay)])], default_active_agent="alice")
+    builder = create_handoff_graph(
+        [Agent(name="alice", description="A", model=alice, tools=[privileged(pay)])], default_active_agent="alice"
+    )
     with pytest.raises(CheckpointerMissingError):
         builder.compile().invoke(say("hi"), config)
 
@@ -357,7 +384,8 @@ def test_two_processes_that_resume_one_approval_write_once(tmp_path: Path) -> No
     args = [sys.executable, str(script), str(tmp_path / "cases.db"), str(bank)]
     subprocess.run([*args, "ask"], check=True, timeout=60)
     racers = [
-        subprocess.Popen([*args, "race"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen([*args, "race"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     for racer in racers:
         assert racer.stdout is not None
@@ -378,7 +406,14 @@ def test_an_in_memory_and_a_file_saver_find_their_ledgers(desk: Desk, tmp_path: 
 
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    alice = [Agent(name="alice", description="A", model=ScriptedChatModel([call("pay", order="A")], agent="alice"), tools=[privileged(pay)])]
+    alice = [
+        Agent(
+            name="alice",
+            description="A",
+            model=ScriptedChatModel([call("pay", order="A")], agent="alice"),
+            tools=[privileged(pay)],
+        )
+    ]
     connection = sqlite3.connect(tmp_path / "plain.db", check_same_thread=False)
     saver = SqliteSaver(connection)
     create_handoff_graph(alice, default_active_agent="alice").compile(checkpointer=saver).invoke(say("hi"), config)
@@ -396,7 +431,10 @@ async def test_an_async_sqlite_saver_finds_its_ledger(tmp_path: Path, config: An
 
     async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "async.db")) as saver:
         alice = Agent(
-            name="alice", description="A", model=ScriptedChatModel([call("pay", order="A"), "done"], agent="alice"), tools=[privileged(pay)]
+            name="alice",
+            description="A",
+            model=ScriptedChatModel([call("pay", order="A"), "done"], agent="alice"),
+            tools=[privileged(pay)],
         )
         graph = create_handoff_graph([alice], default_active_agent="alice").compile(checkpointer=saver)
         await graph.ainvoke(say("hi"), config)

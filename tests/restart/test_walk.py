@@ -73,7 +73,15 @@ def test_the_seed_case_walks_exactly_this_way(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "marker",
-    ["user ", "tech has the case", "key_status(", "rotated out yesterday", "triage has the case", "billing has the case", "get_invoice("],
+    [
+        "user ",
+        "tech has the case",
+        "key_status(",
+        "rotated out yesterday",
+        "triage has the case",
+        "billing has the case",
+        "get_invoice(",
+    ],
 )
 def test_a_kill_before_the_approval_loses_nothing(tmp_path: Path, marker: str) -> None:
     """Killed at any step before the question, the case goes the same way and the credit is issued once."""

@@ -43,7 +43,11 @@ NAMELESS = StructuredTool.from_function(pay, name="pay order!")
 
 WRONG: list[tuple[str, list[Any], str]] = [
     ("no agents", [], "it is empty"),
-    ("names that fold (I1)", [agent("Billing Team"), agent("billing_team")], "'Billing Team' and 'billing_team' fold to the same tool name"),
+    (
+        "names that fold (I1)",
+        [agent("Billing Team"), agent("billing_team")],
+        "'Billing Team' and 'billing_team' fold to the same tool name",
+    ),
     ("same name", [agent("a"), agent("a")], "fold to the same tool name 'transfer_to_a'"),
     ("diacritics that fold", [agent("Müller"), agent("muller")], "fold to the same tool name"),
     ("a person and an agent of one name", [agent("human"), Human(description="P")], "fold to the same tool name"),
@@ -59,19 +63,31 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("a tool without description", [agent("a", tools=[undescribed])], "'a' is given a tool that cannot be described"),
     ("not a tool", [agent("a", tools=["pay"])], "give a function or a tool"),
     ("a tool name that no provider takes", [agent("a", tools=[NAMELESS])], "a name that no provider accepts"),
-    ("a handoff name that no provider takes", [agent("a", handoffs=[Handoff(to="b", tool_name="to b")]), agent("b")], "no provider accepts"),
+    (
+        "a handoff name that no provider takes",
+        [agent("a", handoffs=[Handoff(to="b", tool_name="to b")]), agent("b")],
+        "no provider accepts",
+    ),
     ("two handoffs of one name", [agent("a", handoffs=["b", "b"]), agent("b")], "'a' has two handoffs called 'transfer_to_b'"),
     (
         "a tool with a handoff's name",
         [agent("a", tools=[StructuredTool.from_function(pay, name="transfer_to_b")], handoffs=["b"]), agent("b")],
         "the tool 'transfer_to_b' of 'a' has the name of a handoff tool",
     ),
-    ("a tool called close_case", [agent("a", tools=[StructuredTool.from_function(pay, name="close_case")])], "has the name of a handoff tool"),
+    (
+        "a tool called close_case",
+        [agent("a", tools=[StructuredTool.from_function(pay, name="close_case")])],
+        "has the name of a handoff tool",
+    ),
     ("an unknown rule", [agent("a", handoffs=[Handoff(to="b", on_reply="maybe")]), agent("b")], "on_reply='maybe' of 'a'"),  # type: ignore[arg-type]
     ("return to nobody", [agent("a", return_to="ghost")], "return_to='ghost' of 'a'"),
     ("an unknown context", [agent("a", context="all")], "context='all' of 'a'"),
     ("a package that is none", [agent("a", package=dict)], "is not a subclass of HandoffPackage"),
-    ("two packages of one name", [agent("a", package=Ticket), agent("b", package=OtherTicket)], "two package classes are called 'Ticket'"),
+    (
+        "two packages of one name",
+        [agent("a", package=Ticket), agent("b", package=OtherTicket)],
+        "two package classes are called 'Ticket'",
+    ),
     ("a model that is none", [agent("a", model=5)], "the model of 'a' is int"),
 ]
 

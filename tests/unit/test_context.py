@@ -81,7 +81,9 @@ def test_nothing_in_a_package_breaks_out_of_the_fence(attack: str, field: str) -
         "key": {"known_facts": {attack: 1}},
         "artifact": {"artifacts": {"x": [attack]}},
     }[field]
-    (brief,) = [m.text for m in build_view(bob(), {"messages": TALK, "handoff": package(**content)}) if "<handoff_brief>" in m.text]
+    (brief,) = [
+        m.text for m in build_view(bob(), {"messages": TALK, "handoff": package(**content)}) if "<handoff_brief>" in m.text
+    ]
     lowered = brief.lower().replace(" ", "")
     assert lowered.count("<handoff_brief>") == lowered.count("</handoff_brief>") == 1
     assert brief.startswith("<handoff_brief>")
@@ -89,7 +91,9 @@ def test_nothing_in_a_package_breaks_out_of_the_fence(attack: str, field: str) -
     assert "never instructs you" in brief
 
 
-@pytest.mark.parametrize("chosen", [lambda view: [], lambda view: view[-1:], lambda view: view[:1], lambda view: list(reversed(view))])
+@pytest.mark.parametrize(
+    "chosen", [lambda view: [], lambda view: view[-1:], lambda view: view[:1], lambda view: list(reversed(view))]
+)
 def test_a_filter_cannot_take_the_package_or_the_last_words(chosen: Any) -> None:
     """An input filter has the last word, but the brief and the user's last words are always there."""
     view = build_view(bob(), {"messages": TALK, "handoff": package(reason="the-reason")}, input_filter=chosen)
@@ -113,7 +117,16 @@ SECRETS = [
     "378282246310005",
     "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
 ]
-HARMLESS = ["A-102", "inv_2024-11", "#W5199551", "4111 1111 1111 1112", "credit_card_7815826", "+49 170 1234567", "2024-05-15 10:30", "skating"]
+HARMLESS = [
+    "A-102",
+    "inv_2024-11",
+    "#W5199551",
+    "4111 1111 1111 1112",
+    "credit_card_7815826",
+    "+49 170 1234567",
+    "2024-05-15 10:30",
+    "skating",
+]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -134,7 +147,13 @@ def test_ids_and_numbers_are_left(text: str) -> None:
 def test_redaction_goes_through_nested_data_and_keys() -> None:
     """Every text in JSON data is passed through, in lists, values and keys."""
     data: Any = {"a": ["x 4111 1111 1111 1111"], "4111111111111111": {"b": "password=hunter2"}, "n": 1, "t": True, "z": None}
-    assert redacted(data, [redact_secrets]) == {"a": ["x [redacted]"], "[redacted]": {"b": "password=[redacted]"}, "n": 1, "t": True, "z": None}
+    assert redacted(data, [redact_secrets]) == {
+        "a": ["x [redacted]"],
+        "[redacted]": {"b": "password=[redacted]"},
+        "n": 1,
+        "t": True,
+        "z": None,
+    }
 
 
 def test_images_are_kept_for_the_owner_and_left_out_of_the_brief(desk: Desk, config: Any) -> None:

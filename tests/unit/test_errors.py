@@ -19,19 +19,22 @@ GOLDEN = {
     ),
     "LedgerMissingError": (
         {"tool": "pay"},
-        "The tool `pay` is a privileged write and this graph has no write ledger. Compile with `storage=connect(\"cases.db\")`, with "
+        'The tool `pay` is a privileged write and this graph has no write ledger. Compile with `storage=connect("cases.db")`, with '
         "`ledger=...`, or set HANDOFF_LEDGER_URL.",
     ),
-    "ThreadBusyError": ({"thread_id": "t"}, "Another run is working on thread `t`. Wait until it ends, then send this input again."),
+    "ThreadBusyError": (
+        {"thread_id": "t"},
+        "Another run is working on thread `t`. Wait until it ends, then send this input again.",
+    ),
     "CheckpointerMissingError": (
         {},
-        "This graph asks people for approval and needs a checkpointer to wait for them. Compile with `storage=connect(\"cases.db\")` or "
+        'This graph asks people for approval and needs a checkpointer to wait for them. Compile with `storage=connect("cases.db")` or '
         "`checkpointer=...`, and give a `thread_id`.",
     ),
     "DurabilityError": (
         {"durability": "exit"},
         "The durability `exit` stores nothing before the run ends, so an approved write could be repeated after a crash. Use "
-        "`durability=\"sync\"` in graphs with privileged tools.",
+        '`durability="sync"` in graphs with privileged tools.',
     ),
     "WriteInProgressError": (
         {"op": "o", "tool": "pay", "token": "host:1"},

@@ -197,7 +197,9 @@ with connect(sys.argv[1]) as storage:
 """
 
 
-@pytest.mark.parametrize(("delta_write", "delta_read"), [("true", "true"), ("false", "false"), ("true", "false"), ("false", "true")])
+@pytest.mark.parametrize(
+    ("delta_write", "delta_read"), [("true", "true"), ("false", "false"), ("true", "false"), ("false", "true")]
+)
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_every_setting_reads_what_every_setting_wrote(tmp_path: Path, delta_write: str, delta_read: str, strict: str) -> None:
     """With and without delta channels and strict msgpack a thread is read whole and typed, without any warning."""

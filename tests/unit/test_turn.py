@@ -53,7 +53,11 @@ TABLE: list[tuple[str, AIMessage, dict[str, Any]]] = [
     ("the same read twice", reply("look", "look", same=True), {"work": ["look"], "results": 1}),
     ("the same write twice", reply("pay", "pay", same=True), {"work": ["pay"], "results": 1}),
     ("other arguments", reply("pay", "pay"), {"work": ["pay", "pay"], "results": 0}),
-    ("a write with wrong arguments", AIMessage("", id="m", tool_calls=[call("pay", call_id="1", n="x")]), {"work": [], "results": 1}),
+    (
+        "a write with wrong arguments",
+        AIMessage("", id="m", tool_calls=[call("pay", call_id="1", n="x")]),
+        {"work": [], "results": 1},
+    ),
     ("words only", AIMessage("hello", id="m"), {"work": [], "results": 0, "ending": None}),
 ]
 
@@ -101,7 +105,11 @@ def test_every_call_is_answered_or_carried_out_exactly_once(good: Any, bad: Any,
     assert len(ids) == len(set(ids)) == len(good) + len(bad)
     assert not set(ids) & used
     assert plan.reply.invalid_tool_calls == []
-    fates = [*(r.tool_call_id for r in plan.results), *(w["id"] for w in plan.work), *([plan.ending["id"]] if plan.ending else [])]
+    fates = [
+        *(r.tool_call_id for r in plan.results),
+        *(w["id"] for w in plan.work),
+        *([plan.ending["id"]] if plan.ending else []),
+    ]
     assert sorted(map(str, fates)) == sorted(map(str, ids))
     carried = [HELD[each["name"]].kind for each in plan.work]
     assert set(carried) <= {"read", "write"}

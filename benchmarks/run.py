@@ -1,0 +1,268 @@
+"""Ours, langgraph-swarm and a bare hand-written graph, side by side in one run.
+
+A hop is: a model call, one tool call with a result of 200 tokens, and a model call that hands off. The model answers at
+once, so that only the framework counts; every contender gets the same model, a SQLite file and `durability="sync"`.
+Figures are minima over interleaved rounds, CPU time because a disk adds noise. `--quick` runs fewer hops and rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
+from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+from langgraph_handoff import Agent, connect, create_handoff_graph
+
+RESULT = "word " * 200
+NAMES = ("alice", "bob")
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Run:
+    """What one run is to do and what it used."""
+
+    hops: int
+    content: bool = False
+    moved: int = 0
+    calls: int = 0
+    tokens: int = 0
+    phase: dict[str, int] = field(default_factory=dict)
+
+
+class Instant(BaseChatModel):
+    """A model that answers at once: a read, then a handoff, and at the last hop words."""
+
+    agent: str
+    target: str
+    run_: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+        run = self.run_
+        run.calls += 1
+        run.tokens += count_tokens_approximately(messages)
+        phase = run.phase[self.agent] = run.phase.get(self.agent, 0) + 1
+        number = run.calls
+        if phase % 2:
+            said = self._call("look", {"q": "x"}, number)
+        elif run.moved >= run.hops:
+            said = AIMessage("done", id=f"m{number}")
+        else:
+            run.moved += 1
+            facts = {"reason": "next", "known_facts": {"last": number}} if run.content else {}
+            said = self._call(f"transfer_to_{self.target}", facts, number)
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+    def _call(self, name: str, args: dict[str, Any], number: int) -> AIMessage:
+        return AIMessage("", id=f"m{number}", tool_calls=[{"name": name, "args": args, "id": f"c{number}", "type": "tool_call"}])
+
+
+def look(q: str) -> str:
+    """Look something up."""
+    return RESULT
+
+
+def ours(path: str, run: Run) -> tuple[Any, Callable[[], None]]:
+    run.content = True
+    agents = [
+        Agent(
+            name=a, description=a, model=Instant(agent=a, target=b, run_=run), prompt=f"You are {a}.", tools=[look], handoffs=[b]
+        )
+        for a, b in (NAMES, NAMES[::-1])
+    ]
+    storage = connect(path)
+    return create_handoff_graph(agents, default_active_agent="alice", max_handoffs=10**6).compile(storage=storage), storage.close
+
+
+def swarm(path: str, run: Run) -> tuple[Any, Callable[[], None]]:
+    from langgraph.prebuilt import create_react_agent
+    from langgraph_swarm import create_handoff_tool, create_swarm
+
+    agents = [
+        create_react_agent(
+            Instant(agent=a, target=b, run_=run), [look, create_handoff_tool(agent_name=b)], prompt=f"You are {a}.", name=a
+        )
+        for a, b in (NAMES, NAMES[::-1])
+    ]
+    connection = sqlite3.connect(path, check_same_thread=False)
+    return create_swarm(agents, default_active_agent="alice").compile(checkpointer=SqliteSaver(connection)), connection.close
+
+
+class Bare(TypedDict):
+    """The state of the hand-written graph."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    owner: str
+
+
+def bare(path: str, run: Run) -> tuple[Any, Callable[[], None]]:
+    builder = StateGraph(Bare)
+
+    def node(agent: str, target: str) -> Callable[[Bare], Command[Any]]:
+        model = Instant(agent=agent, target=target, run_=run)
+
+        def step(state: Bare) -> Command[Any]:
+            said = model.invoke(state["messages"])
+            if not said.tool_calls:
+                return Command(update={"messages": [said]}, goto=END)
+            if said.tool_calls[0]["name"] == "look":
+                return Command(update={"messages": [said], "owner": agent}, goto="tools")
+            moved = {"role": "tool", "content": "moved", "tool_call_id": said.tool_calls[0]["id"]}
+            return Command(update={"messages": [said, moved], "owner": target}, goto=target)
+
+        return step
+
+    for a, b in (NAMES, NAMES[::-1]):
+        builder.add_node(a, node(a, b), destinations=("tools", b, END))
+    builder.add_node("tools", ToolNode([look]))
+    builder.add_edge(START, "alice")
+    builder.add_conditional_edges("tools", lambda state: state["owner"], list(NAMES))
+    connection = sqlite3.connect(path, check_same_thread=False)
+    return builder.compile(checkpointer=SqliteSaver(connection)), connection.close
+
+
+CONTENDERS: dict[str, Callable[[str, Run], tuple[Any, Callable[[], None]]]] = {"ours": ours, "swarm": swarm, "bare": bare}
+
+
+def measured(name: str, hops: int) -> dict[str, float]:
+    """Run one contender once. Returns CPU milliseconds, bytes, tokens and commits, each per hop."""
+    run = Run(hops)
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "cases.db")
+        graph, close = CONTENDERS[name](file, run)
+        commits = 0
+
+        def count(statement: str) -> None:
+            nonlocal commits
+            commits += statement.upper().startswith("COMMIT")
+
+        saver = graph.checkpointer
+        saver.setup()
+        saver.conn.set_trace_callback(count)
+        config: Any = {"configurable": {"thread_id": "1"}, "recursion_limit": 10**6}
+        start = time.process_time()
+        graph.invoke({"messages": [{"role": "user", "content": "hi"}]}, config, durability="sync")
+        used = time.process_time() - start
+        saver.conn.set_trace_callback(None)
+        close()
+        if run.moved != hops:
+            raise SystemExit(f"{name} moved {run.moved} times instead of {hops}")
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.execute("VACUUM")
+        size = os.path.getsize(file)
+    return {"cpu_ms": 1000 * used / hops, "bytes": size / hops, "tokens": run.tokens / hops, "commits": commits / hops}
+
+
+def gate(rounds: int) -> dict[str, float]:
+    """Measure one approved write: the ledger's own commits, beside a bare commit with fsync of the same disk. Milliseconds."""
+    from langgraph_handoff.ledger import Proposal, SqliteLedger, identity_key, owner_token
+
+    spent: list[float] = []
+    disk: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, SqliteLedger(Path(folder) / "ledger.db") as ledger:
+        plain = sqlite3.connect(Path(folder) / "plain.db", isolation_level=None)
+        plain.execute("PRAGMA journal_mode=WAL")
+        plain.execute("PRAGMA synchronous=FULL")
+        plain.execute("CREATE TABLE t (n INTEGER)")
+        for number in range(rounds):
+            key = identity_key(tenant="", case_id="c", tool="pay", schema_version=1, identity={"n": number})
+            given = Proposal(
+                key=key, kind="write", case_id="c", tenant="", thread_id="c", call_id=str(number), agent="a", tool="pay",
+                args={"n": number}, reason="", expires_at=None,
+            )  # fmt: skip
+            start = time.perf_counter()
+            record, _ = ledger.propose(given, seq=1)
+            record = ledger.move(record, "approve", decision="approve", approver="a", decided_at=0.0)
+            record = ledger.move(record, "start", token=owner_token(), started_at=0.0)
+            ledger.move(record, "finish", result="ok", finished_at=0.0)
+            spent.append(1000 * (time.perf_counter() - start))
+            start = time.perf_counter()
+            plain.execute("INSERT INTO t VALUES (?)", [number])
+            disk.append(1000 * (time.perf_counter() - start))
+        plain.close()
+
+    def at(values: list[float], share: float) -> float:
+        return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+    return {"p50": at(spent, 0.5), "p99": at(spent, 0.99), "disk_p50": at(disk, 0.5), "disk_p99": at(disk, 0.99)}
+
+
+def table(results: dict[int, dict[str, dict[str, float]]]) -> list[str]:
+    """Return the figures as Markdown, ratios against the peers in the last columns."""
+    lines = [
+        "| hops | figure per hop | ours | swarm | bare | ours / swarm | ours / bare |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for hops, found in results.items():
+        for figure, digits in (("cpu_ms", 2), ("bytes", 0), ("tokens", 0), ("commits", 1)):
+            mine, peer, plain = (found[name][figure] for name in ("ours", "swarm", "bare"))
+            ratios = f"{mine / peer:.3f} | {mine / plain:.3f}"
+            lines.append(f"| {hops} | {figure} | {mine:.{digits}f} | {peer:.{digits}f} | {plain:.{digits}f} | {ratios} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer hops and rounds")
+    quick = parser.parse_args().quick
+    warnings.simplefilter("ignore")
+    sizes = (4, 16) if quick else (4, 16, 64, 128)
+    rounds = 3 if quick else 5
+    for name in CONTENDERS:  # warm up imports and caches
+        measured(name, 2)
+    results: dict[int, dict[str, dict[str, float]]] = {}
+    for hops in sizes:
+        best: dict[str, dict[str, float]] = {}
+        for _ in range(rounds):
+            for name in CONTENDERS:
+                found = measured(name, hops)
+                held = best.setdefault(name, found)
+                best[name] = {figure: min(held[figure], value) for figure, value in found.items()}
+        results[hops] = best
+        print("\n".join(table({hops: best})), flush=True)
+    write = gate(50 if quick else 300)
+    cost = (
+        f"One approved write in the ledger (4 commits, synchronous=FULL): p50 {write['p50']:.1f} ms, p99 {write['p99']:.1f} ms; "
+        f"one plain commit of this disk: p50 {write['disk_p50']:.1f} ms, p99 {write['disk_p99']:.1f} ms."
+    )
+    print(cost)
+    when = datetime.now(UTC).date().isoformat()
+    machine = f"{when}, Python {sys.version.split()[0]}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    folder = HERE / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "bench.json").write_text(json.dumps({"machine": machine, "results": results, "gate": write}, indent=1))
+    (folder / "bench.md").write_text("\n".join([f"# {machine}", "", *table(results), "", cost, ""]))
+
+
+if __name__ == "__main__":
+    main()

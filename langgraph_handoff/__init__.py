@@ -1,7 +1,8 @@
 """Move a case between agents without losing it: one owner, a typed package, an acceptance, a person before a write."""
 
 from langgraph_handoff.agents import Agent, Handoff, Human
-from langgraph_handoff.graph import add_handoffs, adecide, create_handoff_graph, decide
+from langgraph_handoff.door import adecide, decide
+from langgraph_handoff.graph import add_handoffs, create_handoff_graph
 from langgraph_handoff.package import Evidence, HandoffPackage
 from langgraph_handoff.routing import FirstMatch, ModelRouter, RuleRouter, UserRouter
 from langgraph_handoff.state import HandoffState

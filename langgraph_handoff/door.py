@@ -1,0 +1,279 @@
+"""The front door: a builder that compiles with storage, a compiled graph that checks every run, and how to answer it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, Interrupt, StateSnapshot
+
+from langgraph_handoff.agents import Catalog
+from langgraph_handoff.desk import LEDGER_KEY, Desk
+from langgraph_handoff.errors import (
+    CatalogError,
+    CheckpointerMissingError,
+    DurabilityError,
+    NoOpenRequestError,
+    StaleRequestError,
+)
+from langgraph_handoff.ledger import Ledger, open_ledger
+from langgraph_handoff.ledger.beside import ENVIRONMENT, aledger_for, ledger_for
+from langgraph_handoff.state import as_messages
+
+if TYPE_CHECKING:
+    from langgraph_handoff.storage import Storage
+
+__all__ = ("Answer", "CompiledHandoffGraph", "HandoffGraph", "adecide", "decide")
+
+Answer = Literal["approve", "edit", "reject", "respond", "done", "did_not_happen", "abandon"]
+"""What a person may decide; the last three are about a write of unknown outcome."""
+
+_INTERRUPT_ID: Final = re.compile(r"[0-9a-f]{32}")
+_LONGEST_THREAD_ID: Final = 512
+
+
+class HandoffGraph(StateGraph[Any, Any, Any, Any]):
+    """A `StateGraph` that compiles with storage and a ledger. Its nodes come from `add_handoffs`."""
+
+    desk: Desk | None = None
+
+    def compile(
+        self,
+        checkpointer: Any = None,
+        *,
+        storage: Storage | None = None,
+        ledger: Ledger | None = None,
+        store: Any = None,
+        **kwargs: Any,
+    ) -> CompiledHandoffGraph:
+        """Compile the graph.
+
+        Args:
+            checkpointer: As in the host.
+            storage: What `connect` returned: checkpointer, store and ledger in one.
+            ledger: The write ledger. Without one, the ledger that belongs to a known checkpointer is taken, or the one
+                that HANDOFF_LEDGER_URL names.
+            store: As in the host.
+            kwargs: The host's other keywords.
+        """
+        if storage is not None:
+            checkpointer = checkpointer if checkpointer is not None else storage.checkpointer
+            store = store if store is not None else storage.store
+            ledger = ledger if ledger is not None else storage.ledger
+        if self.desk is None:
+            raise CatalogError(problem="the builder has no agents; call `add_handoffs` on it first")
+        compiled = super().compile(checkpointer, store=store, **kwargs)
+        return CompiledHandoffGraph(desk=self.desk, ledger=ledger, **compiled.__dict__)
+
+
+class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
+    """A compiled graph with a front door: every run goes through `stream` or `astream`, which check it first."""
+
+    def __init__(self, *, desk: Desk, ledger: Ledger | None = None, **kwargs: Any) -> None:
+        """Take over a compiled graph's attributes; see `HandoffGraph.compile`."""
+        super().__init__(**kwargs)
+        self.desk = desk
+        self.ledger = ledger
+
+    @property
+    def catalog(self) -> Catalog:
+        """The agents, people and edges of this graph."""
+        return self.desk.catalog
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Run the graph as the host does, behind the front door's checks.
+
+        Raises:
+            CheckpointerMissingError: If the graph asks people and has nothing to wait with.
+            DurabilityError: If an approved write could be repeated after a crash.
+            NoOpenRequestError: If an answer comes and nothing was asked.
+            StaleRequestError: If an answer names a request that is not open.
+        """
+        config = self._checked(config)
+        snapshot = self.get_state(config) if self._resumes(input, config) else None
+        ledger = self.ledger or self._ledger_by_address() or ledger_for(self.checkpointer)
+        prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
+        yield from super().stream(prepared, _with_ledger(config, ledger), **kwargs)
+
+    async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
+        """Run the graph as the host does, behind the front door's checks; see `stream` for what it raises."""
+        config = self._checked(config)
+        snapshot = await self.aget_state(config) if self._resumes(input, config) else None
+        ledger = self.ledger or self._ledger_by_address() or await aledger_for(self.checkpointer)
+        prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
+        async for chunk in super().astream(prepared, _with_ledger(config, ledger), **kwargs):
+            yield chunk
+
+    def _checked(self, config: RunnableConfig | None) -> RunnableConfig:
+        config = cast("RunnableConfig", {**(config or {})})
+        configurable = config.get("configurable") or {}
+        if _is_nested(configurable):
+            return config
+        if self.checkpointer is None and self._asks_people() and LEDGER_KEY not in configurable:
+            raise CheckpointerMissingError
+        thread_id = configurable.get("thread_id")
+        if thread_id is not None:
+            text = str(thread_id)
+            if not text.strip() or len(text) > _LONGEST_THREAD_ID or not text.isprintable():
+                raise ValueError(f"thread_id must be 1 to {_LONGEST_THREAD_ID} printable characters, not {text[:40]!r}.")
+        return config
+
+    def _asks_people(self) -> bool:
+        edges = (edge for named in self.catalog.edges.values() for edge in named.values())
+        return bool(self.catalog.privileges or self.catalog.people or any(edge.approval for edge in edges))
+
+    def _resumes(self, input: Any, config: RunnableConfig) -> bool:
+        answers = isinstance(input, Command) and input.resume is not None
+        return answers and bool(self.checkpointer) and not _is_nested(config.get("configurable") or {})
+
+    def _prepared(
+        self, input: Any, config: RunnableConfig, snapshot: StateSnapshot | None, kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        prepared = input
+        if isinstance(input, Mapping) and input.get("messages") is not None:
+            prepared = {**input, "messages": _with_ids(input["messages"])}
+        elif snapshot is not None:
+            prepared = _bound(input, snapshot.interrupts, str((config.get("configurable") or {}).get("thread_id")))
+        durability = kwargs.get("durability")
+        if durability == "exit" and self.catalog.privileges:
+            raise DurabilityError(durability=durability)
+        if isinstance(self.checkpointer, bool) or self.checkpointer is None:
+            return prepared, kwargs
+        if durability != "exit":
+            kwargs = {**kwargs, "durability": "sync"}
+        return prepared, kwargs
+
+    def _ledger_by_address(self) -> Ledger | None:
+        address = os.environ.get(ENVIRONMENT)
+        return _shared_ledger(address) if address else None
+
+
+@functools.lru_cache
+def _shared_ledger(address: str) -> Ledger:
+    return open_ledger(address)
+
+
+def _is_nested(configurable: Mapping[str, Any]) -> bool:
+    """A run inside another graph's node has that node's namespace; the outer graph's door was passed already."""
+    return bool(configurable.get("checkpoint_ns"))
+
+
+def _with_ledger(config: RunnableConfig, ledger: Ledger | None) -> RunnableConfig:
+    if ledger is None:
+        return config
+    return {**config, "configurable": {**(config.get("configurable") or {}), LEDGER_KEY: ledger}}
+
+
+def _with_ids(given: Any) -> Any:
+    """Give an id to every message before it is stored: a delta channel replays stored writes and must find the same one."""
+    return [each if each.id else each.model_copy(update={"id": str(uuid.uuid4())}) for each in as_messages(given)]
+
+
+def _bound(command: Command[Any], interrupts: Sequence[Interrupt], thread_id: str) -> Command[Any]:
+    """Bind an answer to the question that is open now, so that it can answer no other one.
+
+    Raises:
+        NoOpenRequestError: If nothing is asked.
+        StaleRequestError: If the answer names another question.
+    """
+    if not interrupts:
+        raise NoOpenRequestError(thread_id=thread_id)
+    answer = command.resume
+    opened = [each.id for each in interrupts]
+    if isinstance(answer, dict) and answer and all(isinstance(key, str) and _INTERRUPT_ID.fullmatch(key) for key in answer):
+        stale = [key for key in answer if key not in opened]
+        if stale:
+            raise StaleRequestError(
+                request_id=stale[0], thread_id=thread_id, problem="it was answered or replaced", open=", ".join(opened)
+            )
+        return command
+    if len(interrupts) > 1:
+        return command
+    return Command(graph=command.graph, update=command.update, goto=command.goto, resume={opened[0]: answer})
+
+
+def decide(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    config: RunnableConfig,
+    decision: Answer,
+    *,
+    by: str,
+    request_id: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    message: str | None = None,
+) -> Any:
+    """Answer the open request of a case and run on.
+
+    Args:
+        graph: The compiled graph.
+        config: With the case's `thread_id`.
+        decision: approve, edit, reject or respond; for an unknown outcome done, did_not_happen or abandon.
+        by: Who decides; it is recorded.
+        request_id: The request that was looked at. None takes the one that is open.
+        args: For an edit, all arguments as they shall run.
+        message: The reason, or for respond the answer that the model gets.
+
+    Returns:
+        What `invoke` returns.
+
+    Raises:
+        NoOpenRequestError: If nothing is asked.
+        StaleRequestError: If `request_id` is not the open request.
+    """
+    command = _decision(graph.get_state(config), config, decision, by, request_id, args, message)
+    return graph.invoke(command, config)
+
+
+async def adecide(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    config: RunnableConfig,
+    decision: Answer,
+    *,
+    by: str,
+    request_id: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    message: str | None = None,
+) -> Any:
+    """Answer the open request of a case and run on; the async twin of `decide`."""
+    command = _decision(await graph.aget_state(config), config, decision, by, request_id, args, message)
+    return await graph.ainvoke(command, config)
+
+
+def _decision(
+    snapshot: StateSnapshot,
+    config: RunnableConfig,
+    decision: Answer,
+    by: str,
+    request_id: str | None,
+    args: Mapping[str, Any] | None,
+    message: str | None,
+) -> Command[Any]:
+    thread_id = str((config.get("configurable") or {}).get("thread_id"))
+    asked = [
+        (each.id, each.value["handoff"])
+        for each in snapshot.interrupts
+        if isinstance(each.value, dict) and "handoff" in each.value
+    ]
+    if not asked:
+        raise NoOpenRequestError(thread_id=thread_id)
+    opened = ", ".join(shown["request_id"] for _, shown in asked)
+    chosen = next((each for each in asked if request_id in (None, each[1]["request_id"])), None)
+    if chosen is None:
+        raise StaleRequestError(request_id=request_id, thread_id=thread_id, problem="it was answered or replaced", open=opened)
+    interrupt_id, shown = chosen
+    answer: dict[str, Any] = {"type": decision, "by": by, "request_id": shown["request_id"]}
+    if shown.get("digest"):
+        answer |= {"digest": shown["digest"], "epoch": shown["epoch"]}
+    if args is not None:
+        tool = next((each["name"] for each in (snapshot.interrupts[0].value.get("action_requests") or [])), "")
+        answer["edited_action"] = {"name": tool, "args": dict(args)}
+    if message is not None:
+        answer["message"] = message
+    return Command(resume={interrupt_id: {"decisions": [answer]}})

@@ -146,7 +146,7 @@ def _billing(seen: _Reading) -> AIMessage:
         why = f"Invoice {invoice['id']} charges {invoice['charged']} where {invoice['agreed']} were agreed."
         return seen.call("issue_credit", why, invoice_id=str(invoice["id"]), amount=over)
     if credit is not None and credit.status != "error":
-        return _closing(seen, f"Your invoice {invoice['id']} was wrong; {credit.text}.{also}")
+        return _closing(seen, f"Your invoice {invoice['id']} was wrong; {credit.text.splitlines()[-1]}.{also}")
     said = f" ({credit.text})" if credit else ""
     return _closing(seen, f"Invoice {invoice['id']} looks {over} too high, but no credit was approved{said}.{also}")
 

@@ -123,8 +123,8 @@ def _asked_anew(call: ToolCall, proposal: Proposal, rows: list[WriteRecord], dig
     if last.state in ("executing", "unknown") or (last.state == "approved" and last.digest == digest):
         # It was approved once and is not finished: the new call is answered by that one write.
         return ask(record=last, seq=last.seq, kind="unknown" if last.state == "unknown" else last.kind)
-    rejections = [each for each in rows if each.decision == "reject"]
-    if len(rejections) >= _MOST_REJECTIONS and done is None:
+    rejections = [each for each in rows if each.decision == "reject" and (done is None or each.seq > done.seq)]
+    if len(rejections) >= _MOST_REJECTIONS:
         said = rejections[-1].comment or "no reason was given"
         barred = f"This was rejected {len(rejections)} times ({said}) and is not asked again. Do something else."
         return ask(record=None, seq=last.seq + 1, kind=proposal.kind, barred=barred)

@@ -96,11 +96,11 @@ class Desk:
         """Return what the agent holds now: its own tools, and the control tools that make sense at this moment."""
         catalog = self.catalog
         kinds = self.kinds(agent)
-        held = {name: Held(kinds[name], tool) for name, tool in catalog.tools[agent].items()}
+        held = {name: Held(kinds[name], tool, asks=kinds[name] == "write") for name, tool in catalog.tools[agent].items()}
         spent = self.budget_spent(agent, state)
         for name, edge in catalog.edges[agent].items():
             off = "" if edge.is_enabled is None or edge.is_enabled(state) else f"{name} is not available now."
-            held[name] = Held("transfer", self._transfers[agent, name], off or spent)
+            held[name] = Held("transfer", self._transfers[agent, name], off or spent, asks=edge.approval)
         back = self.return_target(agent, state)
         if back:
             tool = return_tool(back)

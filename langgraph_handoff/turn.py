@@ -39,6 +39,8 @@ class Held:
     tool: BaseTool
     withheld: str = ""
     """Why it is not offered now; empty when it is."""
+    asks: bool = False
+    """Whether a person is asked about each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collectio
             results.append(refusal(call, tool.withheld))
         elif call["id"] in malformed:
             results.append(refusal(call, f"The arguments could not be read: {malformed[call['id']]}. Send one JSON object."))
+        elif problem := _not_to_ask(tool, call):
+            results.append(refusal(call, problem))
         elif tool.kind not in _WORK:
             if ending is None:
                 ending = call
@@ -112,8 +116,6 @@ def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collectio
             results.append(
                 result(call, f"The same call as {seen[mark]} in this message; it was carried out once. See its result.")
             )
-        elif problem := _write_problem(tool, call):
-            results.append(refusal(call, problem))
         else:
             seen[mark] = str(call["id"])
             work.append(call)
@@ -161,9 +163,9 @@ def refusal(call: ToolCall, text: str) -> ToolMessage:
     return result(call, text, status="error", additional_kwargs={REFUSED: True})
 
 
-def _write_problem(held: Held, call: ToolCall) -> str:
-    """A write's arguments are checked before a person is asked about them; a read's are checked by the host's ToolNode."""
-    if held.kind != "write":
+def _not_to_ask(held: Held, call: ToolCall) -> str:
+    """Return why a person is not to be asked about a call: its arguments are wrong. Other calls are checked where they run."""
+    if not held.asks:
         return ""
     try:
         normal_args(held.tool, call["args"])

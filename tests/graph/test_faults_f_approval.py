@@ -374,6 +374,19 @@ def test_f22_a_transfer_can_need_an_approval(desk: Desk, storage: Storage, confi
         assert "rejected by ana: no" in next(m.text for m in out["messages"] if m.type == "tool")
 
 
+def test_f22_nobody_is_asked_about_a_package_that_is_not_valid(desk: Desk, config: Any) -> None:
+    """F22: a transfer that needs approval is checked first; the person sees only a package that can be accepted."""
+    edge = Handoff(to="bob", approval=True)
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason=5), call("transfer_to_bob", reason="r")], "handoffs": [edge]},
+        bob={"turns": ["hello"]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert "reason: Input should be a valid string" in next(m.text for m in out["messages"] if m.type == "tool")
+    assert asked(graph, config)["action_requests"][0]["args"]["reason"] == "r"
+    assert decide(graph, config, "approve", by="ana")["active_agent"] == "bob"
+
+
 def test_g10_the_prompt_of_the_second_turn_holds_both(desk: Desk, config: Any) -> None:
     """G10: after a question back to the user the owner sees its question and the answer."""
     graph = desk(alice={"turns": ["which order?", "done"]})

@@ -24,7 +24,7 @@ def _made(name: str) -> StructuredTool:
 
 HELD: dict[str, Held] = {
     "look": Held("read", _made("look")),
-    "pay": Held("write", _made("pay")),
+    "pay": Held("write", _made("pay"), asks=True),
     "to_a": Held("transfer", _made("to_a")),
     "to_b": Held("transfer", _made("to_b")),
     "close": Held("close", _made("close")),

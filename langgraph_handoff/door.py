@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from langgraph_handoff.agents import Catalog
+from langgraph_handoff.beside import Beside, abeside, beside
 from langgraph_handoff.desk import LEDGER_KEY, Desk
 from langgraph_handoff.errors import (
     CatalogError,
@@ -24,7 +26,6 @@ from langgraph_handoff.errors import (
     StaleRequestError,
 )
 from langgraph_handoff.ledger import Ledger, open_ledger
-from langgraph_handoff.ledger.beside import ENVIRONMENT, aledger_for, ledger_for
 from langgraph_handoff.state import as_messages
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ __all__ = ("Answer", "CompiledHandoffGraph", "HandoffGraph", "adecide", "decide"
 
 Answer = Literal["approve", "edit", "reject", "respond", "done", "did_not_happen", "abandon"]
 """What a person may decide; the last three are about a write of unknown outcome."""
+
+ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
+"""Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
 
 _INTERRUPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _LONGEST_THREAD_ID: Final = 512
@@ -95,21 +99,26 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
             DurabilityError: If an approved write could be repeated after a crash.
             NoOpenRequestError: If an answer comes and nothing was asked.
             StaleRequestError: If an answer names a request that is not open.
+            ThreadBusyError: If another run works on the thread. Nothing was stored.
         """
         config = self._checked(config)
-        snapshot = self.get_state(config) if self._resumes(input, config) else None
-        ledger = self.ledger or self._ledger_by_address() or ledger_for(self.checkpointer)
-        prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
-        yield from super().stream(prepared, _with_ledger(config, ledger), **kwargs)
+        near = beside(self.checkpointer)
+        thread_id = _own_thread(config)
+        with near.leases.hold(thread_id) if near and thread_id else nullcontext():
+            snapshot = self.get_state(config) if self._resumes(input, config) else None
+            prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
+            yield from super().stream(prepared, self._with_ledger(config, near), **kwargs)
 
     async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Run the graph as the host does, behind the front door's checks; see `stream` for what it raises."""
         config = self._checked(config)
-        snapshot = await self.aget_state(config) if self._resumes(input, config) else None
-        ledger = self.ledger or self._ledger_by_address() or await aledger_for(self.checkpointer)
-        prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
-        async for chunk in super().astream(prepared, _with_ledger(config, ledger), **kwargs):
-            yield chunk
+        near = await abeside(self.checkpointer)
+        thread_id = _own_thread(config)
+        async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
+            snapshot = await self.aget_state(config) if self._resumes(input, config) else None
+            prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
+            async for chunk in super().astream(prepared, self._with_ledger(config, near), **kwargs):
+                yield chunk
 
     def _checked(self, config: RunnableConfig | None) -> RunnableConfig:
         config = cast("RunnableConfig", {**(config or {})})
@@ -150,9 +159,13 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
             kwargs = {**kwargs, "durability": "sync"}
         return prepared, kwargs
 
-    def _ledger_by_address(self) -> Ledger | None:
+    def _with_ledger(self, config: RunnableConfig, near: Beside | None) -> RunnableConfig:
+        """Hand the ledger to the nodes: the graph's own, else the one that the environment names, else the checkpointer's."""
         address = os.environ.get(ENVIRONMENT)
-        return _shared_ledger(address) if address else None
+        ledger = self.ledger or (_shared_ledger(address) if address else near.ledger if near else None)
+        if ledger is None:
+            return config
+        return {**config, "configurable": {**(config.get("configurable") or {}), LEDGER_KEY: ledger}}
 
 
 @functools.lru_cache
@@ -165,10 +178,11 @@ def _is_nested(configurable: Mapping[str, Any]) -> bool:
     return bool(configurable.get("checkpoint_ns"))
 
 
-def _with_ledger(config: RunnableConfig, ledger: Ledger | None) -> RunnableConfig:
-    if ledger is None:
-        return config
-    return {**config, "configurable": {**(config.get("configurable") or {}), LEDGER_KEY: ledger}}
+def _own_thread(config: RunnableConfig) -> str | None:
+    """Return the thread that this run works on by itself; a nested run works under its outer run's lease."""
+    configurable = config.get("configurable") or {}
+    thread_id = configurable.get("thread_id")
+    return None if thread_id is None or _is_nested(configurable) else str(thread_id)
 
 
 def _with_ids(given: Any) -> Any:

@@ -24,9 +24,9 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
+from langgraph_handoff.beside import ledger_path
 from langgraph_handoff.errors import StorageError
 from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger
-from langgraph_handoff.ledger.beside import ledger_path
 
 __all__ = ("CaseSaver", "Storage", "aconnect", "connect")
 

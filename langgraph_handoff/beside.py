@@ -1,0 +1,78 @@
+"""What stands beside a checkpointer: its write ledger and its leases, in memory or in files next to its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from langgraph_handoff.lease import FileLeases, Leases, MemoryLeases
+from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger
+
+__all__ = ("Beside", "abeside", "beside", "ledger_path")
+
+_QUERY: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The ledger and the leases that belong to a checkpointer."""
+
+    ledger: Ledger
+    leases: Leases
+
+
+_known: WeakKeyDictionary[Any, Beside] = WeakKeyDictionary()
+"""Graphs that share a saver share what is beside it, as they share its threads."""
+
+
+def ledger_path(checkpoints: str | os.PathLike[str]) -> Path:
+    """Return the ledger's file beside a checkpoint file: `cases.db` → `cases.ledger.db`."""
+    path = Path(checkpoints)
+    return path.with_name(f"{path.stem}.ledger{path.suffix or '.db'}")
+
+
+def beside(saver: Any) -> Beside | None:
+    """Return what stands beside `saver`; None when it is of a kind that is not known here."""
+    if isinstance(saver, InMemorySaver):
+        return _known.get(saver) or _known.setdefault(saver, _placed(None))
+    if isinstance(saver, SqliteSaver):
+        return _known.get(saver) or _known.setdefault(saver, _placed(_file_of(saver)))
+    return _known.get(saver) if _is_async_sqlite(saver) else None
+
+
+async def abeside(saver: Any) -> Beside | None:
+    """Return what stands beside `saver`, also for the host's async SQLite saver."""
+    if not _is_async_sqlite(saver) or saver in _known:
+        return beside(saver)
+    await saver.setup()
+    async with saver.conn.execute(_QUERY) as cursor:
+        row = await cursor.fetchone()
+    return _known.setdefault(saver, _placed(row[0] if row else None))
+
+
+def _file_of(saver: SqliteSaver) -> str | None:
+    with saver.lock:
+        row = saver.conn.execute(_QUERY).fetchone()
+    return row[0] if row else None
+
+
+def _is_async_sqlite(saver: Any) -> bool:
+    if isinstance(getattr(saver, "conn", None), sqlite3.Connection) or not hasattr(saver, "conn"):
+        return False
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 (needs aiosqlite, which sync users do not)
+
+    return isinstance(saver, AsyncSqliteSaver)
+
+
+def _placed(file: str | None) -> Beside:
+    if not file:  # SQLite names no file for a database in memory
+        return Beside(MemoryLedger(), MemoryLeases())
+    path = Path(file)
+    return Beside(SqliteLedger(ledger_path(path)), FileLeases(path.with_name(f"{path.stem}.locks")))

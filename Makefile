@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DB ?= cases.db
 TEXT ?= My invoice looks wrong and the API returns 401 after we rotated keys
 
-.PHONY: demo test format lint type bench docs clean
+.PHONY: demo test crash format lint type bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -24,6 +24,10 @@ demo: $(VENV)/.run  ## the support case on a SQLite file, asking for approval in
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+crash: $(VENV)/.dev  ## kill a process at every step of a gated write
+	rm -rf build/crash
+	$(BIN)/python tests/restart/crash.py build/crash $(ARGS)
 
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format langgraph_handoff graphs examples tests benchmarks

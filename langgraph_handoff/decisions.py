@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 __all__ = (
     "Decision",
@@ -271,10 +271,10 @@ def _names(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decision(given: Mapping[str, Any]) -> Decision | NotADecision:
-    if "verdict" in given or given.get("type") in _VERDICTS:
-        return NotADecision(why="A verdict on a package is not a decision on a write; answer approve, edit or reject.")
     kind = given.get("type")
-    if kind not in _TYPES:
+    if "verdict" in given or (isinstance(kind, str) and kind in _VERDICTS):
+        return NotADecision(why="A verdict on a package is not a decision on a write; answer approve, edit or reject.")
+    if not isinstance(kind, str) or kind not in _TYPES:
         return NotADecision(why="The answer was not understood; answer with a decision.")
     edited = given.get("edited_action", given.get("editedAction"))
     args, tool = None, None
@@ -286,7 +286,7 @@ def _decision(given: Mapping[str, Any]) -> Decision | NotADecision:
     message = given.get("message")
     names = _names(given)
     return Decision(
-        type=kind,
+        type=cast("DecisionType", kind),
         args=args,
         tool=tool,
         message=message if isinstance(message, str) else None,

@@ -78,8 +78,11 @@ def _payload(
 
 def _answer(given: Any) -> dict[str, Any]:
     """Read a person's words out of the shapes that screens send; anything else is no answer and is asked again."""
-    if isinstance(given, Mapping) and isinstance(given.get("decisions"), list) and len(given["decisions"]) == 1:
-        given = {**{key: value for key, value in given.items() if key != "decisions"}, **dict(given["decisions"][0])}
+    if isinstance(given, Mapping) and "decisions" in given:
+        decisions = given["decisions"]
+        if not isinstance(decisions, list) or len(decisions) != 1 or not isinstance(decisions[0], Mapping):
+            return {}
+        given = {**given, **decisions[0]}
     if isinstance(given, list) and len(given) == 1 and isinstance(given[0], Mapping):
         inner = given[0].get("args")
         if given[0].get("type") == "response" and isinstance(inner, str):

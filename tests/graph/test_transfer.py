@@ -305,6 +305,18 @@ def test_a_person_hands_a_case_back_to_an_agent(desk: Desk, config: Any) -> None
     assert hops(graph, config) == ["alice", "human", "alice"]
 
 
+@pytest.mark.parametrize(
+    "answer", [{"decisions": [1]}, {"decisions": "x"}, [], [{"type": []}], 5, "words", {"message": 5}, {"message": " "}]
+)
+def test_what_is_no_answer_of_a_person_is_asked_again(desk: Desk, config: Any, answer: Any) -> None:
+    """An answer that holds no words and no destination leaves the case with the person."""
+    graph = desk(Human(description="People"), alice={"turns": [call("escalate", reason="r")]})
+    graph.invoke(say("hi"), config)
+    out = graph.invoke(Command(resume=answer), config)
+    assert out["__interrupt__"][0].value["handoff"]["kind"] == "owner"
+    assert out["active_agent"] == "human"
+
+
 def test_one_update_holds_owner_and_package_together(desk: Desk, tmp_path: Any, config: Any) -> None:
     """No stored state of a moved case has an owner without the package that it was given."""
     with connect(str(tmp_path / "cases.db")) as storage:

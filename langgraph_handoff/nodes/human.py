@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
@@ -18,6 +18,9 @@ from langgraph_handoff.state import Ownership, event, last_user_text, ownership_
 from langgraph_handoff.steps import Steps
 
 __all__ = ("human",)
+
+_LONGEST: Final = 8_000
+"""Characters of a person's or the user's words that go into a package."""
 
 
 def human(desk: Desk, person: Human, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
@@ -102,7 +105,7 @@ def _handed_back(
     held = ownership_of(state)
     epoch = held.get("epoch", 0) + 1
     case_id = case_id_of(state, config)
-    words = {"reason": reason or f"{who} hands the case over."}
+    words = {"reason": reason[:_LONGEST] or f"{who} hands the case over."}
     content = {name: redacted(value, desk.rules.redactors) for name, value in words.items()}
     package = HandoffPackage.from_content(
         content,
@@ -113,7 +116,7 @@ def _handed_back(
         hop=held.get("hop", 0) + 1,
         epoch=epoch,
         created_at=timestamp(),
-        user_request=last_user_text(state.get("messages") or []),
+        user_request=last_user_text(state.get("messages") or [])[:_LONGEST],
     )
     ownership: Ownership = {**held, "epoch": epoch, "hop": package.hop, "how": "handoff", "closed": False}
     told = tell(

@@ -29,6 +29,8 @@ from langgraph_handoff.turn import refusal, result
 __all__ = ("transfer",)
 
 
+_LONGEST: Final = 8_000
+"""Characters of somebody's words that the runtime itself puts into a package."""
 _SHOWN: Final = 400
 """Characters of a result that a package repeats; the whole result stays in the talk."""
 
@@ -131,7 +133,7 @@ class _Move:
             return self._stay(call, "invalid", "This case cannot be declined any more: answer, or hand it on.")
         if not reason:
             return self._stay(call, "invalid", "Say why: `reason` is empty.")
-        package = self._package(None, sender, {"reason": f"{self.agent} declined: {reason}"})
+        package = self._package(None, sender, {"reason": f"{self.agent} declined: {reason}"[:_LONGEST]})
         stack = self.ownership.get("stack") or []
         if stack and stack[-1]["agent"] == sender:
             stack = stack[:-1]
@@ -145,6 +147,9 @@ class _Move:
             return self._stay(call, "invalid", "Say your last words to the user: `message` is empty.")
         queue = self.ownership.get("queue") or []
         said = AIMessage(words, name=self.agent, id=f"{self._id(call)}:said")
+        lender = self.desk.return_target(self.agent, self.state)
+        if lender is not None:  # a borrower's last words are its answer; only the lender may close the case
+            return self.unwind(words, [result(call, f"Your part is closed; {lender} has the case again."), said])
         if queue and not self._budget_over():
             return self._follow_up(call, queue, said)
         self.ownership["closed"] = True
@@ -154,18 +159,18 @@ class _Move:
         update = {"messages": [result(call, "The case is closed."), said], "ownership": self.ownership, "events": tell([closed])}
         return Command(update=update, goto=END)
 
-    def unwind(self) -> Command[Any]:
+    def unwind(self, spoken: str | None = None, written: Sequence[BaseMessage] = ()) -> Command[Any]:
         """Give a lent case back after its borrower has answered, without asking a model."""
         target = self.desk.return_target(self.agent, self.state)
         stack = [*(self.ownership.get("stack") or [])]
         if target is None or self.reply is None:
             return Command(goto=END)
         rule = stack.pop()["rule"]
-        spoken = str(self.reply.text)
-        package = self._package(None, target, {"reason": f"{self.agent} has answered the user.", "summary": spoken})
+        summary = (str(self.reply.text) if spoken is None else spoken)[:_LONGEST]
+        package = self._package(None, target, {"reason": f"{self.agent} has answered the user.", "summary": summary})
         done = event(advance(TRANSFER, "accepted", "return"), self.agent, f"{self.reply.id}:back", **self._detail(package))
         goto = target if rule == "report" else END
-        return self._moved(package, stack, [], [done], target, how="return", goto=goto)
+        return self._moved(package, stack, written, [done], target, how="return", goto=goto)
 
     # What is checked.
 
@@ -188,7 +193,8 @@ class _Move:
         if isinstance(done, list | tuple):  # anything else is a mistake that validation names
             given["completed_actions"] = [*done, *self._beside()]
         given = {name: redacted(value, self.desk.rules.redactors) for name, value in given.items()}
-        request = redacted(last_user_text(self.messages), self.desk.rules.redactors)
+        # The receiver is shown the user's last words whole; here they are a record, which must not fill the package.
+        request = redacted(last_user_text(self.messages)[:_LONGEST], self.desk.rules.redactors)
         hop = self.ownership.get("hop", 0) + 1
         return kind.from_content(
             given,

@@ -186,6 +186,32 @@ def test_a_lent_case_can_be_given_back_by_a_call(desk: Desk, config: Any) -> Non
     assert (out["active_agent"], out["messages"][-1].text, out["case"]["facts"]) == ("alice", "done", {"n": 1})
 
 
+@pytest.mark.parametrize(("rule", "last"), [("return", "my part is done"), ("report", "alice sums up")])
+def test_a_borrower_that_closes_gives_the_case_back(desk: Desk, config: Any, rule: Any, last: str) -> None:
+    """`close_case` in a lent case is the borrower's answer: the lender has the case again, and it is not closed."""
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="r"), "alice sums up"], "handoffs": [Handoff(to="bob", on_reply=rule)]},
+        bob={"turns": [call("close_case", message="my part is done")]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert (out["active_agent"], out["messages"][-1].text, out["ownership"]["closed"]) == ("alice", last, False)
+    assert history_faults(out["messages"]) == []
+    assert_package(graph, config, from_agent="bob", to_agent="alice", summary="my part is done")
+
+
+@pytest.mark.parametrize("rule", ["keep", "report"])
+def test_very_long_words_do_not_stop_a_handoff(desk: Desk, config: Any, rule: Any) -> None:
+    """A user's message or a report that is larger than a package may be does not keep the case from moving."""
+    long = "word " * 80_000
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="r"), "alice"], "handoffs": [Handoff(to="bob", on_reply=rule)]},
+        bob={"turns": [long]},
+    )
+    out = graph.invoke(say(long), config)
+    assert out["active_agent"] == ("bob" if rule == "keep" else "alice")
+    assert model_of(graph, "bob").prompts[0][-1].text == long
+
+
 def test_each_edge_has_its_typed_package(desk: Desk, storage: Storage, config: Any) -> None:
     """A destination's package class is the tool's schema, and comes back as that class after storage."""
     graph = desk(

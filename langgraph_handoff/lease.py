@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock, Timeout
 
@@ -17,9 +18,12 @@ from langgraph_handoff.errors import LedgerError, ThreadBusyError
 
 __all__ = ("FileLeases", "Leases", "MemoryLeases")
 
+_PAUSES: Final = (0.0, 0.01, 0.05, 0.1)
+"""Seconds between an async run's tries."""
+
 
 class Leases(abc.ABC):
-    """Leases on threads. A lease that is held is refused at once, never waited for."""
+    """Leases on threads. A lease that is held is refused, not waited for."""
 
     @contextmanager
     def hold(self, thread_id: str) -> Iterator[None]:
@@ -36,8 +40,18 @@ class Leases(abc.ABC):
 
     @asynccontextmanager
     async def ahold(self, thread_id: str) -> AsyncIterator[None]:
-        """Hold the lease of a thread without blocking the loop; see `hold`."""
-        held = await asyncio.to_thread(self.take, thread_id)
+        """Hold the lease of a thread without blocking the loop; see `hold`.
+
+        The loop closes a stream that its reader left a moment later, so a held lease is tried again for as long.
+        """
+        for pause in _PAUSES:
+            try:
+                held = await asyncio.to_thread(self.take, thread_id)
+                break
+            except ThreadBusyError:
+                await asyncio.sleep(pause)
+        else:
+            held = await asyncio.to_thread(self.take, thread_id)
         try:
             yield
         finally:

@@ -15,7 +15,8 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,7 @@ __all__ = (
     "Ledger",
     "Proposal",
     "WriteRecord",
+    "attempt",
     "canonical_json",
     "digest_of",
     "identity_key",
@@ -294,16 +296,32 @@ def _sha256(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+_attempts: set[str] = set()
+"""Tokens of the attempts that this process is at. A process that lives on may have failed between a claim and its end."""
+
+
 def owner_token() -> str:
     """Return who carries an operation out: host, boot, process, when it started, and a nonce for the attempt."""
     pid = os.getpid()
     return ":".join((socket.gethostname(), _boot_id(), str(pid), _started(pid) or "?", secrets.token_hex(8)))
 
 
-def owner_alive(token: str) -> bool:
-    """Return whether the process of a token still runs.
+@contextmanager
+def attempt() -> Iterator[str]:
+    """Give an attempt its token; while the block runs, `owner_alive` says that its owner lives."""
+    token = owner_token()
+    _attempts.add(token)
+    try:
+        yield token
+    finally:
+        _attempts.discard(token)
 
-    A process on another host cannot be seen from here and counts as alive, since a guess could run a write twice.
+
+def owner_alive(token: str) -> bool:
+    """Return whether the attempt of a token may still be at work.
+
+    A process on another host cannot be seen from here and counts as alive, since a guess could run a write twice. Of this
+    very process it is known which attempts are at work.
     """
     parts = token.rsplit(":", 4)
     if len(parts) != 5:
@@ -314,7 +332,9 @@ def owner_alive(token: str) -> bool:
     if boot != _boot_id() or not pid.isdecimal():
         return False
     now = _started(int(pid))
-    return now is not None and started in (now, "?")
+    if now is None or started not in (now, "?"):
+        return False
+    return int(pid) != os.getpid() or token in _attempts
 
 
 def _boot_id() -> str:

@@ -17,7 +17,7 @@ from langgraph_handoff.agents import Privilege
 from langgraph_handoff.desk import Desk, tell
 from langgraph_handoff.errors import LedgerError, WriteInProgressError, WriteNotApplied
 from langgraph_handoff.gate import Asked, ledger_call, standing
-from langgraph_handoff.ledger import Ledger, WriteRecord, canonical_json, owner_alive, owner_token
+from langgraph_handoff.ledger import Ledger, WriteRecord, attempt, canonical_json, owner_alive
 from langgraph_handoff.nodes.tools import one_result
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
@@ -91,7 +91,10 @@ class _Write:
 
     def execute(self, record: WriteRecord) -> Steps:
         """Claim the operation, run the tool, record what came of it. Returns None when nobody can know."""
-        token = owner_token()
+        with attempt() as token:
+            return (yield from self._attempt(record, token))
+
+    def _attempt(self, record: WriteRecord, token: str) -> Steps:
         try:
             claimed: WriteRecord = yield ledger_call(self.ledger, "move", record, "start", token=token, started_at=time.time())
         except BaseException:

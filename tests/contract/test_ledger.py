@@ -37,6 +37,7 @@ from langgraph_handoff.ledger import (
     Proposal,
     SqliteLedger,
     WriteRecord,
+    attempt,
     canonical_json,
     digest_of,
     identity_key,
@@ -753,8 +754,13 @@ def _token(**changes: str) -> str:
 
 
 def test_a_running_process_is_alive() -> None:
-    """This process's own token, and that of a child that still runs, are alive; each token is one of a kind."""
-    assert owner_alive(owner_token())
+    """An attempt of this process is alive while it is at work and dead when it ended, however it ended."""
+    with attempt() as token:
+        assert owner_alive(token)
+    assert not owner_alive(token)
+    with pytest.raises(RuntimeError), attempt() as token:
+        raise RuntimeError
+    assert not owner_alive(token)
     assert owner_token() != owner_token()
     assert _token().count(":") == 4
 

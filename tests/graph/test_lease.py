@@ -74,6 +74,14 @@ def test_a_run_that_ends_early_gives_its_lease_back(desk: Desk, storage: Storage
     assert graph.invoke(say("again"), config)["messages"][-1].text == "fine"
 
 
+async def test_an_async_stream_that_its_reader_left_frees_the_thread(desk: Desk, storage: Storage, config: Any) -> None:
+    """A reader that leaves an async stream in the middle can start the next run on the thread."""
+    graph = desk(storage=storage, alice={"turns": ["one", "two", "three"]})
+    async for _ in graph.astream(say("hi"), config, stream_mode="updates"):
+        break
+    assert (await graph.ainvoke(say("again"), config))["messages"][-1].text in ("one", "two")
+
+
 HOLDER = "import sys, time; from langgraph_handoff.lease import FileLeases\nwith FileLeases(sys.argv[1]).hold('t'): print('held', flush=True); time.sleep(60)"
 
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 
 from langgraph_handoff import Agent, HandoffState, add_handoffs, adecide, connect, create_handoff_graph, decide, privileged
-from langgraph_handoff.errors import CheckpointerMissingError, DurabilityError, LedgerMissingError, WriteNotApplied
+from langgraph_handoff.errors import CheckpointerMissingError, DurabilityError, LedgerError, LedgerMissingError, WriteNotApplied
 from langgraph_handoff.graph import HandoffGraph
 from langgraph_handoff.ledger import MemoryLedger
 from langgraph_handoff.storage import Storage
@@ -195,6 +195,48 @@ async def test_a_probe_clears_up_an_unknown_outcome(desk: Desk, config: Any, fou
         assert history_faults(snapshot.values["messages"]) == []
     if isinstance(found, str):
         assert found in [m.text for m in snapshot.values["messages"] if m.type == "tool"][0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("event", "runs"), [("approve", 1), ("start", 1), ("finish", 1)])
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_a_ledger_that_fails_once_neither_repeats_nor_loses_a_write(
+    desk: Desk, config: Any, when: str, event: str, runs: int, way: str
+) -> None:
+    """An I/O error before or after any move ends the run with an error; the case goes on in the same process, the write runs once."""
+
+    class Faulty(MemoryLedger):
+        broken = True
+
+        def move(self, record: Any, event_: str, **changes: Any) -> Any:
+            fails = self.broken and event_ == event
+            if fails:
+                self.broken = False
+            if fails and when == "before":
+                raise LedgerError(location="disk", problem="full")
+            out = super().move(record, event_, **changes)
+            if fails:
+                raise LedgerError(location="disk", problem="full")
+            return out
+
+    graph = desk(alice={"turns": [call("pay", order="A"), "told"], "tools": [privileged(pay)]})
+    graph.ledger = ledger = Faulty()
+    await run(graph, say("hi"), config, way)
+    with pytest.raises(LedgerError, match="full"):
+        await adecide(graph, config, "approve", by="ana") if way == "async" else decide(graph, config, "approve", by="ana")
+    for _ in range(4):
+        snapshot = graph.get_state(config)
+        if snapshot.interrupts:
+            kind = request(graph, config)["handoff"]["kind"]
+            happened = "done" if ran else "did_not_happen"
+            decide(graph, config, happened if kind == "unknown" else "approve", by="ana")
+        elif snapshot.values["messages"][-1].text != "told":
+            await run(graph, None, config, way)
+    values = graph.get_state(config).values
+    assert values["messages"][-1].text == "told"
+    assert len(ran) == runs
+    assert [r.state for r in ledger.records()] == ["done"]
+    assert history_faults(values["messages"]) == []
 
 
 def test_a_write_that_says_it_was_not_applied_keeps_its_approval(desk: Desk, config: Any) -> None:

@@ -14,10 +14,12 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +170,24 @@ def in_child(work: Callable[[], dict[str, Any]], report: Path) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def violations(shape: str, kill: str, found: dict[str, Any]) -> list[str]:
-    """Return what must never be: the checker of the matrix."""
+def claimed(folder: Path) -> bool:
+    """Return whether the dead process had claimed a write and not ended it: a checkpoint's thread may die in the middle of one."""
+    file = folder / "cases.ledger.db"
+    if not file.exists():
+        return False
+    with closing(sqlite3.connect(file)) as ledger:
+        table = ledger.execute("SELECT count(*) FROM sqlite_master WHERE name = 'handoff_ops'").fetchone()[0]
+        return bool(table and ledger.execute("SELECT count(*) FROM handoff_ops WHERE state = 'executing'").fetchone()[0])
+
+
+def violations(shape: str, unknown: bool, found: dict[str, Any]) -> list[str]:
+    """Return what must never be: the checker of the matrix.
+
+    Args:
+        shape: The shape of the case.
+        unknown: Whether nobody could know if the write had happened, so that a person must be asked.
+        found: What the operator left.
+    """
     orders = ["A", "B"] if shape == "two tools" else ["A"]
     wrong = []
     if sorted(found["written"]) != orders:
@@ -182,8 +200,7 @@ def violations(shape: str, kill: str, found: dict[str, Any]) -> list[str]:
         wrong.append(f"ledger {found['records']}")
     if found["owner"] != ("bob" if shape == "write beside handoff" else "alice"):
         wrong.append(f"owner {found['owner']}")
-    between = ("after move start", "before the effect", "after the effect", "before move finish")
-    if ("unknown" in found["asked"]) != kill.startswith(between):
+    if ("unknown" in found["asked"]) != unknown:
         wrong.append(f"asked {found['asked']}")
     if "repeat" in found["asked"]:
         wrong.append("asked again what was decided")
@@ -196,9 +213,10 @@ def cell(shape: str, way: str, kill: str, folder: Path) -> tuple[bool, list[str]
     status = in_child(lambda: operate(shape, way, folder, kill), folder / "killed.json")
     if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
         return False, []
+    unknown = claimed(folder)
     if in_child(lambda: operate(shape, way, folder, None), folder / "after.json") != 0:
         return True, [(folder / "after.error").read_text().splitlines()[-1]]
-    return True, violations(shape, kill, json.loads((folder / "after.json").read_text()))
+    return True, violations(shape, unknown, json.loads((folder / "after.json").read_text()))
 
 
 def matrix(folder: Path, every: int, seed: int, report: Callable[[str], None]) -> int:

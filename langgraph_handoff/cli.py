@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(given.run(given, console))
     except KeyboardInterrupt:
-        console.print(f"\nStopped. Nothing is lost: langgraph-handoff resume {given.case or 'CASE'} --db {given.db}")
+        console.print(f"\nStopped. Nothing is lost: {_program()} resume {given.case or 'CASE'} --db {given.db}")
         return INTERRUPTED
     except (_BadInputError, HandoffError, ValueError) as error:
         print(f"langgraph-handoff: {' '.join(str(error).split())}", file=sys.stderr)
@@ -89,6 +89,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _program() -> str:
+    """Return how this command was called, so that what is printed can be pasted: it may not be on the path."""
+    called = Path(sys.argv[0])
+    if called.name != "langgraph-handoff":
+        return "langgraph-handoff"
+    here = Path.cwd()
+    return str(called.relative_to(here)) if called.is_relative_to(here) else str(called)
+
+
 def _config(case: str) -> RunnableConfig:
     return {"configurable": {"thread_id": case}}
 
@@ -99,7 +108,7 @@ def _desk(db: str, storage: Storage) -> CompiledHandoffGraph:
 
 def _existing(db: str) -> Storage:
     if not Path(db.removeprefix("sqlite:///")).is_file():
-        raise _BadInputError(f"There is no file {db}. Give --db, or start a case with `langgraph-handoff demo`.")
+        raise _BadInputError(f"There is no file {db}. Give --db, or start a case with `{_program()} demo`.")
     return connect(db)
 
 
@@ -117,7 +126,7 @@ def _demo(given: argparse.Namespace, console: Console) -> int:
     with connect(given.db) as storage:
         graph = _desk(given.db, storage)
         console.print(f"[bold]{given.case}[/bold] in {given.db}; stop it at any moment and go on with:")
-        console.print(f"  langgraph-handoff resume {given.case} --db {given.db}\n", style="dim")
+        console.print(f"  {_program()} resume {given.case} --db {given.db}\n", style="dim")
         if graph.get_state(_config(given.case)).interrupts:
             console.print("A request of this case is open; your words are added to it.", style="dim")
         console.print(Text.assemble(("user  ", "bold"), given.text))
@@ -183,8 +192,8 @@ def _decided(graph: CompiledHandoffGraph, asked: Interrupt, given: argparse.Name
     answer = _answer(asked.value, given.auto, console)
     if answer is None:
         console.print("Nobody decides here (no terminal). The case waits; go on with one of:")
-        console.print(f"  langgraph-handoff resume {given.case} --db {given.db} --auto approve")
-        console.print(f"  langgraph-handoff resume {given.case} --db {given.db} --auto reject")
+        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto approve")
+        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto reject")
         return WAITING
     decision = {"type": answer.pop("decision"), "by": _who(), "request_id": shown["request_id"], **answer}
     return _run(graph, Command(resume={asked.id: {"decisions": [decision]}}), given, console)

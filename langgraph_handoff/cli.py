@@ -126,7 +126,7 @@ def _demo(given: argparse.Namespace, console: Console) -> int:
     with connect(given.db) as storage:
         graph = _desk(given.db, storage)
         console.print(f"[bold]{given.case}[/bold] in {given.db}; stop it at any moment and go on with:")
-        console.print(f"  {_program()} resume {given.case} --db {given.db}\n", style="dim")
+        console.print(f"  {_program()} resume {given.case} --db {given.db}\n", style="dim", soft_wrap=True)
         if graph.get_state(_config(given.case)).interrupts:
             console.print("A request of this case is open; your words are added to it.", style="dim")
         console.print(Text.assemble(("user  ", "bold"), given.text))
@@ -192,8 +192,8 @@ def _decided(graph: CompiledHandoffGraph, asked: Interrupt, given: argparse.Name
     answer = _answer(asked.value, given.auto, console)
     if answer is None:
         console.print("Nobody decides here (no terminal). The case waits; go on with one of:")
-        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto approve")
-        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto reject")
+        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto approve", soft_wrap=True)
+        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto reject", soft_wrap=True)
         return WAITING
     decision = {"type": answer.pop("decision"), "by": _who(), "request_id": shown["request_id"], **answer}
     return _run(graph, Command(resume={asked.id: {"decisions": [decision]}}), given, console)

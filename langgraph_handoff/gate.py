@@ -15,14 +15,14 @@ from langchain_core.messages import AIMessage, ToolCall
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from langgraph_handoff.agents import normal_args
+from langgraph_handoff.agents import Privilege, normal_args
 from langgraph_handoff.desk import Desk, case_id_of, tell
 from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, digest_of, identity_key
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.turn import refusal
 
-__all__ = ("Asked", "ledger_call", "settle_transfer", "standing", "wanted")
+__all__ = ("Asked", "identified", "ledger_call", "operation_key", "settle_transfer", "standing", "wanted")
 
 SCHEMA_VERSION: Final = 1
 """Part of every operation's key; raise it when the meaning of the key changes."""
@@ -53,6 +53,17 @@ def ledger_call(ledger: Ledger, name: str, *args: Any, **kwargs: Any) -> Effect:
     return Effect(lambda: getattr(ledger, name)(*args, **kwargs), lambda: getattr(ledger, f"a{name}")(*args, **kwargs))
 
 
+def identified(privilege: Privilege, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say which write it is."""
+    names = privilege.identity if privilege.identity is not None else tuple(args)
+    return {name: args.get(name) for name in names}
+
+
+def operation_key(tenant: str, case_id: str, tool: str, identity: Mapping[str, Any]) -> str:
+    """Return the key under which the ledger knows a write, whoever asks for it and however often."""
+    return identity_key(tenant=tenant, case_id=case_id, tool=tool, schema_version=SCHEMA_VERSION, identity=identity)
+
+
 def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Proposal:
     """Return what a call proposes to the ledger.
 
@@ -68,13 +79,10 @@ def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: T
         identity: dict[str, Any] = {"call": f"{message_id}/{call['id']}", "args": args}
     else:
         args = normal_args(desk.catalog.tools[agent][call["name"]], call["args"])
-        names = privilege.identity if privilege.identity is not None else tuple(args)
-        identity = {name: args.get(name) for name in names}
+        identity = identified(privilege, args)
     ttl = desk.rules.request_ttl
     return Proposal(
-        key=identity_key(
-            tenant=desk.rules.tenant, case_id=case_id, tool=call["name"], schema_version=SCHEMA_VERSION, identity=identity
-        ),
+        key=operation_key(desk.rules.tenant, case_id, call["name"], identity),
         kind="write" if privilege else "transfer",
         case_id=case_id,
         tenant=desk.rules.tenant,

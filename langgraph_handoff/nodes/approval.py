@@ -6,6 +6,7 @@ for a question that was shown: a pass that has just written its question cannot 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import time
@@ -28,8 +29,8 @@ from langgraph_handoff.decisions import (
     response_schema,
 )
 from langgraph_handoff.desk import Desk, tell
-from langgraph_handoff.gate import Asked, ledger_call, standing
-from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, identity_key
+from langgraph_handoff.gate import Asked, identified, ledger_call, operation_key, standing
+from langgraph_handoff.ledger import Ledger, WriteRecord
 from langgraph_handoff.package import HandoffPackage, explain
 from langgraph_handoff.state import Event, as_messages, event, last_user_text, unanswered
 from langgraph_handoff.steps import Steps
@@ -152,7 +153,9 @@ class _Sitting:
             args = normal_args(tool, coerce_args(decision.args or {}, args_schema(tool), record.args))
         except ValidationError as error:
             return self._again(record, NotADecision(why=f"The edited arguments are not valid: {explain(error)}."))
-        proposal = self._edited_proposal(args)
+        given = self.asked.proposal
+        key = operation_key(given.tenant, given.case_id, given.tool, identified(self.privilege, args))
+        proposal = dataclasses.replace(given, key=key, args=args)
         if proposal.key == record.key:  # the edit left the identity as it is: the same question with other details
             revised, _ = yield ledger_call(self.ledger, "propose", proposal, seq=record.seq)
             yield ledger_call(self.ledger, "move", revised, "approve", **_who(decision))
@@ -170,17 +173,6 @@ class _Sitting:
         # Last, so that a crash before it leaves a question that can be answered, not an answer without its write.
         yield ledger_call(self.ledger, "move", record, "deny", **_who(decision))
         return self._go_on(self._story(record, decision, args), [])
-
-    def _edited_proposal(self, args: dict[str, Any]) -> Proposal:
-        given = self.asked.proposal
-        names = self.privilege.identity if self.privilege.identity is not None else tuple(args)
-        identity = {name: args.get(name) for name in names}
-        key = identity_key(tenant=given.tenant, case_id=given.case_id, tool=given.tool, schema_version=1, identity=identity)
-        fields = {
-            name: getattr(given, name)
-            for name in ("kind", "case_id", "tenant", "thread_id", "call_id", "agent", "tool", "reason", "expires_at")
-        }
-        return Proposal(key=key, args=args, **fields)
 
     def _cleared_up(self, record: WriteRecord, decision: Decision) -> Steps:
         """Act on what a person says about a write of unknown outcome."""

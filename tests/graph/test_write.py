@@ -14,7 +14,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 
 from langgraph_handoff import Agent, HandoffState, add_handoffs, adecide, connect, create_handoff_graph, decide, privileged
-from langgraph_handoff.errors import CheckpointerMissingError, DurabilityError, LedgerError, LedgerMissingError, WriteNotApplied
+from langgraph_handoff.errors import (
+    CheckpointerMissingError,
+    DurabilityError,
+    LedgerError,
+    LedgerMissingError,
+    StorageError,
+    WriteNotApplied,
+)
 from langgraph_handoff.graph import HandoffGraph
 from langgraph_handoff.ledger import MemoryLedger
 from langgraph_handoff.storage import Storage
@@ -466,6 +473,21 @@ def test_an_in_memory_and_a_file_saver_find_their_ledgers(desk: Desk, tmp_path: 
     assert decide(graph, config, "approve", by="ana")["messages"][-1].text == "done"
     assert ran == [("A", 1.0)]
     connection.close()
+
+
+def test_a_server_s_ledger_is_named_by_the_environment(
+    desk: Desk, tmp_path: Path, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HANDOFF_LEDGER_URL names the ledger of a graph that was given none; an address that cannot be used is an error, not an open gate."""
+    monkeypatch.setenv("HANDOFF_LEDGER_URL", f"sqlite:///{tmp_path / 'shared.db'}")
+    graph = desk(alice={"turns": [call("pay", order="A"), "done"], "tools": [privileged(pay)]})
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "approve", by="ana")
+    assert ran == [("A", 1.0)]
+    assert (tmp_path / "shared.db").exists()
+    monkeypatch.setenv("HANDOFF_LEDGER_URL", "postgresql://host/db")
+    with pytest.raises(StorageError):
+        graph.invoke(say("more"), config)
 
 
 async def test_an_async_sqlite_saver_finds_its_ledger(tmp_path: Path, config: Any) -> None:

@@ -45,6 +45,43 @@ CASES: list[dict[str, Any]] = [
             {"before_step": 3, "from": "triage", "to": "human"},
         ],
     },
+    {
+        "id": "own:booked-cancelled-and-booked-again",
+        "steps": [
+            _step("bookings", "book", write=True, flight="A1", day="May 2"),
+            _step("bookings", "cancel", write=True, flight="A1"),
+            _step("bookings", "book", write=True, flight="A1", day="May 2"),
+        ],
+        "handoffs": [],
+    },
+    {
+        "id": "own:the-same-read-by-two-agents",
+        "steps": [
+            _step("triage", "details", order="1"),
+            _step("orders", "details", order="1"),
+            _step("orders", "cancel", write=True, order="1"),
+            _step("orders", "details", order="1"),
+        ],
+        "handoffs": [{"before_step": 1, "from": "triage", "to": "orders"}],
+    },
+    {
+        "id": "own:four-specialists",
+        "steps": [
+            _step("triage", "find", name="Ida"),
+            _step("cards", "freeze", write=True, card="1"),
+            _step("disputes", "open_dispute", write=True, charge="9", amount=12.5),
+            _step("disputes", "lookup", charge="9"),
+            _step("accounts", "credit", write=True, amount=12.5),
+            _step("customer", "confirm", requestor="user", write=True),
+            _step("cards", "order_card", write=True, card="2"),
+        ],
+        "handoffs": [
+            {"before_step": 1, "from": "triage", "to": "cards"},
+            {"before_step": 2, "from": "cards", "to": "disputes"},
+            {"before_step": 4, "from": "disputes", "to": "accounts"},
+            {"before_step": 6, "from": "accounts", "to": "cards"},
+        ],
+    },
 ]
 
 

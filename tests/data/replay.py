@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,11 @@ class Case:
     scripts: dict[str, list[Any]]
     turns: int
     expected: list[list[tuple[str, str]]]
-    """Groups of calls in order; within a group the order is free."""
+    """What must run, in order: each write alone, and the reads that stand side by side in one message, in any order."""
     owners: list[str]
-    writes: int
+    kinds: list[str]
+    """What a person must be asked, in order."""
+    written: set[tuple[str, str]]
 
 
 def script(row: dict[str, Any], *, mixed: bool) -> Case:
@@ -72,9 +73,15 @@ def script(row: dict[str, Any], *, mixed: bool) -> Case:
         else next((s["agent"] for s in row["steps"] if s["requestor"] == "assistant"), "triage")
     )
     scripts: dict[str, list[Any]] = {}
-    owners, expected, pending, turns, writes = [owner], [], [], 1, 0
+    owners, pending, turns = [owner], [], 1
+    expected: list[list[tuple[str, str]]] = []
+    kinds: list[str] = []
+    written: set[tuple[str, str]] = set()
+    beside = False  # whether the next read may run together with the one before
 
     def flush(extra: Any = None) -> None:
+        nonlocal beside
+        beside = False
         calls = [*pending, *([extra] if extra else [])]
         pending.clear()
         if calls:
@@ -94,28 +101,33 @@ def script(row: dict[str, Any], *, mixed: bool) -> Case:
         if not mixed or any(each["name"] == made["name"] and each["args"] == made["args"] for each in pending):
             flush()
         pending.append(made)
-        writes += step["is_write"]
-        expected.append(("write" if step["is_write"] else "read", (step["tool"], json.dumps(step["args"], sort_keys=True))))
+        key = (step["tool"], json.dumps(step["args"], sort_keys=True))
+        if step["is_write"]:
+            kinds.append("repeat" if key in written else "write")
+            written.add(key)
+        if beside and not step["is_write"]:
+            expected[-1].append(key)
+        else:
+            expected.append([key])
+        beside = not step["is_write"]
     flush()
     scripts.setdefault(owner, []).append("Everything is settled.")
-    groups = [[key for _, key in each] for _, each in groupby(expected, key=lambda pair: pair[0])]
-    return Case(scripts, turns, groups, owners, writes)
+    return Case(scripts, turns, expected, owners, kinds, written)
 
 
 def build(row: dict[str, Any], case: Case, world: World) -> Any:
     """Build the graph of a case: the agents hold their recorded tools, writes are privileged."""
     held: dict[str, dict[str, BaseTool]] = {}
-    written = {(s["tool"], json.dumps(s["args"], sort_keys=True)) for s in row["steps"] if s["is_write"]}
-    writers = {tool for tool, _ in written}
+    writers = {tool for tool, _ in case.written}
 
     def needs_a_person(tool: str) -> Any:
         # Some recorded tools read or write depending on their arguments.
-        return lambda args: (tool, json.dumps(args, sort_keys=True)) in written
+        return lambda args: (tool, json.dumps(args, sort_keys=True)) in case.written
 
     for step in row["steps"]:
-        key = (step["tool"], json.dumps(step["args"], sort_keys=True))
-        world.results.setdefault(key, []).append(step.get("result") or "ok")
         if step["requestor"] == "assistant":
+            key = (step["tool"], json.dumps(step["args"], sort_keys=True))
+            world.results.setdefault(key, []).append(step.get("result") or "ok")
             arguments = {name for s in row["steps"] if s["tool"] == step["tool"] for name in s["args"]}
             made = world.tool(step["tool"], arguments)
             gated = step["tool"] in writers
@@ -136,17 +148,21 @@ def build(row: dict[str, Any], case: Case, world: World) -> Any:
     return create_handoff_graph(agents, default_active_agent=case.owners[0]).compile(checkpointer=InMemorySaver())
 
 
-async def play(graph: Any, case: Case, row: dict[str, Any], *, way: str) -> tuple[Any, int]:
-    """Run all turns of a case and approve every request by its id. Returns the last output and how many were asked."""
+async def play(graph: Any, case: Case, row: dict[str, Any], world: World, *, way: str) -> tuple[Any, list[str]]:
+    """Run all turns of a case and approve every request by its id. Returns the last output and what was asked."""
     config: Any = {"configurable": {"thread_id": row["id"]}}
     first = row.get("first_user_message") or str((row.get("intent") or {}).get("reason_for_call") or "Please help me.")
-    asked, out = 0, None
+    asked: list[str] = []
+    out: Any = None
     for turn in range(case.turns):
         given = {"messages": [{"role": "user", "content": first if turn == 0 else f"I did it ({turn})."}]}
         out = await graph.ainvoke(given, config) if way == "async" else graph.invoke(given, config)
         while "__interrupt__" in out:
-            asked += 1
-            request_id = out["__interrupt__"][0].value["handoff"]["request_id"]
+            shown = out["__interrupt__"][0].value["handoff"]
+            request_id = shown["request_id"]
+            ran = sum(key in case.written for key in world.journal)
+            assert ran <= len(asked), f"{row['id']}: {ran} writes ran on {len(asked)} approvals"
+            asked.append(shown["kind"])
             if way == "async":
                 out = await adecide(graph, config, "approve", by="ana", request_id=request_id)
             else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from langchain_core.messages import ToolMessage
 
 from langgraph_handoff.testing import history_faults
 from tests.data.fixtures import CASES, TURNS
@@ -21,34 +23,35 @@ async def replayed(row: dict[str, Any], *, mixed: bool, way: str) -> None:
     """Replay a case and hold it to what was recorded."""
     case, world = script(row, mixed=mixed), World()
     graph = build(row, case, world)
-    out, asked = await play(graph, case, row, way=way)
+    recorded = Counter((s["tool"], s.get("result") or "ok") for s in row["steps"] if s["requestor"] == "assistant")
+    out, asked = await play(graph, case, row, world, way=way)
     where = (row["id"], mixed, way)
-    flat = [key for group in case.expected for key in group]
-    if mixed:
-        position = 0
-        for group in case.expected:
-            ran = world.journal[position : position + len(group)]
-            assert sorted(ran) == sorted(group), where
-            position += len(group)
-        assert len(world.journal) == position, where
-    else:
-        assert world.journal == flat, where
-    assert asked == case.writes, where
+    position = 0
+    for group in case.expected:
+        ran = world.journal[position : position + len(group)]
+        assert sorted(ran) == sorted(group), where
+        position += len(group)
+    assert len(world.journal) == position, where
+    assert asked == case.kinds, where
     config: Any = {"configurable": {"thread_id": row["id"]}}
     values = graph.get_state(config).values
     moved = [case.owners[0], *(e["detail"]["to"] for e in values["events"] if e["kind"] == "accepted")]
     assert moved == case.owners, where
     assert history_faults(values["messages"]) == [], where
+    results = [m for m in values["messages"] if isinstance(m, ToolMessage) and m.name in {tool for tool, _ in recorded}]
+    assert Counter((m.name, m.content) for m in results) == recorded, where
     assert out["messages"][-1].text == "Everything is settled.", where
     for agent in graph.catalog.agents.values():
         agent.model.assert_finished()
+        for prompt in agent.model.prompts:
+            assert history_faults(prompt) == [], where
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["one-call-a-message", "calls-and-transfer-in-one-message"])
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row["id"])
 async def test_small_cases(row: dict[str, Any], mixed: bool, way: str) -> None:
-    """Every read and write of a case runs once and in order, every write is gated, and the stated handoffs are the hops."""
+    """Every call of a case runs once and in order, every write is asked for, no result is lost, and the hops are as stated."""
     await replayed(row, mixed=mixed, way=way)
 
 

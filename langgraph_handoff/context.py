@@ -110,7 +110,9 @@ def build_view(
         talk: list[BaseMessage] = list(agent.context(state))
     else:
         talk = _talk(agent, messages)
-    left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)
+    left = max_tokens
+    if not _surely_fits([*head, *talk], max_tokens):
+        left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)
     talk = _paired(_bounded(talk, left, _last_words(messages)))
     view = [*head, *talk]
     if input_filter is not None:
@@ -228,7 +230,7 @@ def _bounded(talk: list[BaseMessage], max_tokens: int, last_words: Sequence[Base
     limit = max_tokens * 2
     talk = [_clipped(message, limit) for message in talk]
     kept = talk
-    if count_tokens_approximately(talk) > max_tokens:
+    if not _surely_fits(talk, max_tokens) and count_tokens_approximately(talk) > max_tokens:
         kept = trim_messages(
             talk,
             max_tokens=max_tokens,
@@ -253,6 +255,16 @@ def _bounded(talk: list[BaseMessage], max_tokens: int, last_words: Sequence[Base
 def _last_group(talk: Sequence[BaseMessage]) -> int:
     """Return where the last message that is not a result stands: the open turn is shown even if it alone is too large."""
     return next((i for i in range(len(talk) - 1, -1, -1) if not isinstance(talk[i], ToolMessage)), 0)
+
+
+def _surely_fits(messages: Sequence[BaseMessage], max_tokens: int) -> bool:
+    """Return whether messages are so short that they need not be counted: the counter takes at most a token for a character."""
+    size = 0
+    for message in messages:
+        calls = message.tool_calls if isinstance(message, AIMessage) else ()
+        size += 40 + len(message.content if isinstance(message.content, str) else str(message.content))
+        size += sum(40 + len(str(call["args"])) for call in calls)
+    return size <= max_tokens
 
 
 def _clipped(message: BaseMessage, limit: int) -> BaseMessage:

@@ -202,7 +202,7 @@ def _words(agent: Agent, messages: Sequence[BaseMessage], *, everybody: bool) ->
             foreign = _is_foreign(message, agent.name)
             if everybody or not foreign:
                 words += asked
-                text = str(message.text)
+                text = str(message.text) if message.content else ""
                 if text.strip():
                     said = f"[{message.name}] {text}" if foreign else text
                     words.append(AIMessage(said, id=message.id))

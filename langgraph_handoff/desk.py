@@ -127,10 +127,12 @@ class Desk:
 
     def budget_spent(self, agent: str, state: Mapping[str, Any]) -> str:
         """Return what to tell an owner whose budget of handoffs is used up; empty while it is not."""
-        ownership = ownership_of(state)
-        rules = self.rules
+        rules, stored = self.rules, state.get("ownership") or {}
         if rules.on_budget and rules.on_budget != agent:
             return ""  # the next transfer goes to the owner who takes such cases
+        if stored.get("turn_hops", 0) < rules.max_handoffs and stored.get("hop", 0) < rules.max_case_handoffs:
+            return ""
+        ownership = ownership_of(state)  # a new turn has a fresh budget
         if ownership.get("turn_hops", 0) >= rules.max_handoffs:
             return f"All {rules.max_handoffs} handoffs of this turn are used. You keep the case: answer the user now."
         if ownership.get("hop", 0) >= rules.max_case_handoffs:
@@ -139,7 +141,7 @@ class Desk:
 
     def return_target(self, agent: str, state: Mapping[str, Any]) -> str | None:
         """Return who gets the case back from this owner, if it was lent."""
-        stack = ownership_of(state).get("stack") or []
+        stack = (state.get("ownership") or {}).get("stack") or []
         target = self.catalog.owner(stack[-1]["agent"]) if stack else None
         return target if target != agent else None
 

@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 DB ?= cases.db
 TEXT ?= My invoice looks wrong and the API returns 401 after we rotated keys
+AUTO ?=
+# The words reach the command as they were typed: a `$50` or a quote in them is code for neither make nor the shell.
+override TEXT := $(value TEXT)
+export DB TEXT
 
 .PHONY: demo test crash format lint type bench docs clean
 
@@ -19,8 +23,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@ $(VENV)/.run
 
-demo: $(VENV)/.run  ## the support case on a SQLite file, asking for approval in the terminal
-	$(BIN)/langgraph-handoff demo "$(TEXT)" --db "$(DB)" $(ARGS) || test $$? -eq 3  # 3: the case waits for a person
+demo: $(VENV)/.run  ## the support case on a SQLite file, asking for approval in the terminal; DB= TEXT= AUTO=approve|reject
+	$(BIN)/langgraph-handoff demo --db "$$DB" $(if $(AUTO),--auto $(AUTO)) $(ARGS) -- "$$TEXT" || test $$? -eq 3  # 3: the case waits for a person
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)

@@ -119,12 +119,12 @@ def plain(path: str, run: Run) -> tuple[Any, Callable[[], None]]:
 
 
 def swarm(path: str, run: Run) -> tuple[Any, Callable[[], None]]:
-    from langgraph.prebuilt import create_react_agent
+    from langchain.agents import create_agent
     from langgraph_swarm import create_handoff_tool, create_swarm
 
     agents = [
-        create_react_agent(
-            Instant(agent=a, target=b, run_=run), [look, create_handoff_tool(agent_name=b)], prompt=f"You are {a}.", name=a
+        create_agent(
+            Instant(agent=a, target=b, run_=run), [look, create_handoff_tool(agent_name=b)], system_prompt=f"You are {a}.", name=a
         )
         for a, b in (NAMES, NAMES[::-1])
     ]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import math
 import os
 import secrets
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, Interrupt, StateSnapshot
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.prompt import Prompt
+from rich.segment import Segment
 from rich.text import Text
 
 from langgraph_handoff.demo import SEED_CASE, support
@@ -31,16 +35,33 @@ from langgraph_handoff.trace import graph_of_hops, hops
 
 __all__ = ("main",)
 
-DONE, BAD_INPUT, WAITING, INTERRUPTED = 0, 2, 3, 130
+DONE, FAILED, BAD_INPUT, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue")
 _EPILOG: Final = (
-    "exit codes: 0 the case was answered, 2 the input was wrong, 3 the case waits for a decision, 130 stopped by Ctrl-C. "
-    "HANDOFF_MODEL=provider:name runs a real chat model (extra `models`)."
+    "exit codes: 0 the case was answered, 1 a model, a tool or the disk failed (`resume` goes on), 2 the input was wrong, "
+    "3 the case waits for a decision, 130 stopped by Ctrl-C. HANDOFF_MODEL=provider:name runs a real chat model (extra `models`)."
 )
+
+
+_CONTROLS: Final = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 
 
 class _BadInputError(Exception):
     """What the user gave cannot be used; the text says why and what to do."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _BadInputError(f"{message}. See `{self.prog} --help`.")
+
+
+class _Screen(Console):
+    """A console that obeys no control characters and no markup: what users, models and tools say must not repaint a question."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render, with control characters made visible."""
+        for each in super().render(renderable, options):
+            yield each if each.control else Segment(each.text.translate(_CONTROLS), each.style)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,26 +73,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; `--help` lists them.
     """
-    given = _parser().parse_args(argv)
-    console = Console(highlight=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not stop a case
+    console = _Screen(highlight=False, markup=False)
+    given = argparse.Namespace(case=None, db=None)
     try:
+        _parser().parse_args(argv, given)
+        _check_readable(given)
         return int(given.run(given, console))
     except KeyboardInterrupt:
-        console.print(f"\nStopped. Nothing is lost: {_program()} resume {given.case or 'CASE'} --db {given.db}")
+        console.print(f"\nStopped. Nothing is lost: {_again(given)}", soft_wrap=True)
         return INTERRUPTED
     except (_BadInputError, HandoffError, ValueError) as error:
-        print(f"langgraph-handoff: {' '.join(str(error).split())}", file=sys.stderr)
-        return BAD_INPUT
+        return _told(error, BAD_INPUT)
+    except Exception as error:  # noqa: BLE001 (models, tools and disks fail in their own ways; the case is stored)
+        return _told(f"{type(error).__name__}: {error} (nothing is lost: {_again(given)})", FAILED)
+
+
+def _told(error: object, code: int) -> int:
+    print(f"langgraph-handoff: {' '.join(str(error).split())}", file=sys.stderr)
+    return code
+
+
+def _check_readable(given: argparse.Namespace) -> None:
+    for name, value in vars(given).items():
+        if isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
+            raise _BadInputError(f"{name} is not valid text: {value!r}.")
+
+
+def _again(given: argparse.Namespace, *more: str) -> str:
+    """Return the command that goes on with the case, so that it can be pasted."""
+    return f"{_program()} {shlex.join(['resume', given.case or 'CASE', '--db', given.db or 'DB', *more])}"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="langgraph-handoff", description=__doc__, epilog=_EPILOG)
+    parser = _Parser(prog="langgraph-handoff", description=__doc__, epilog=_EPILOG)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, about: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=about, description=about, epilog=_EPILOG)
         made.add_argument("--db", default="cases.db", help="SQLite file of the cases (default: %(default)s)")
-        made.set_defaults(run=run, case=None)
+        made.set_defaults(run=run)
         return made
 
     demo = command("demo", _demo, "run a support case from your words")
@@ -80,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     resume = command("resume", _resume, "go on with a case that was stopped, killed or waits")
     for each in (demo, resume):
         each.add_argument("--auto", choices=("approve", "reject"), help="answer every request so, without a terminal")
-        each.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="pause between steps, to watch")
+        each.add_argument("--delay", type=_seconds, default=0.0, metavar="SECONDS", help="pause between steps, to watch")
     show = command("show", _show, "print owner, hops, package and open request of a case")
     trail = command("hops", _hops, "print who had the case")
     trail.add_argument("--mermaid", action="store_true", help="as a Mermaid chart")
@@ -89,13 +132,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
 def _program() -> str:
     """Return how this command was called, so that what is printed can be pasted: it may not be on the path."""
     called = Path(sys.argv[0])
     if called.name != "langgraph-handoff":
         return "langgraph-handoff"
     here = Path.cwd()
-    return str(called.relative_to(here)) if called.is_relative_to(here) else str(called)
+    return shlex.quote(str(called.relative_to(here)) if called.is_relative_to(here) else str(called))
 
 
 def _config(case: str) -> RunnableConfig:
@@ -103,7 +156,13 @@ def _config(case: str) -> RunnableConfig:
 
 
 def _desk(db: str, storage: Storage) -> CompiledHandoffGraph:
-    return support(db, os.environ.get("HANDOFF_MODEL") or None).compile(storage=storage)
+    name = os.environ.get("HANDOFF_MODEL") or None
+    try:
+        return support(db, name).compile(storage=storage)
+    except Exception as error:
+        if name is None:
+            raise
+        raise _BadInputError(f"HANDOFF_MODEL={name} cannot be used: {error}") from error
 
 
 def _existing(db: str) -> Storage:
@@ -122,11 +181,13 @@ def _saved(graph: CompiledHandoffGraph, case: str, db: str) -> StateSnapshot:
 def _demo(given: argparse.Namespace, console: Console) -> int:
     if not given.text.strip():
         raise _BadInputError("The text is empty. Say what the case is about.")
-    given.case = given.case or f"case-{secrets.token_hex(3)}"
+    if given.db == ":memory:":
+        raise _BadInputError("A case must outlive this command: give --db a file.")
+    given.case = f"case-{secrets.token_hex(3)}" if given.case is None else given.case
     with connect(given.db) as storage:
         graph = _desk(given.db, storage)
-        console.print(f"[bold]{given.case}[/bold] in {given.db}; stop it at any moment and go on with:")
-        console.print(f"  {_program()} resume {given.case} --db {given.db}\n", style="dim", soft_wrap=True)
+        console.print(Text.assemble((given.case, "bold"), f" in {given.db}; stop it at any moment and go on with:"))
+        console.print(f"  {_again(given)}\n", style="dim", soft_wrap=True)
         if graph.get_state(_config(given.case)).interrupts:
             console.print("A request of this case is open; your words are added to it.", style="dim")
         console.print(Text.assemble(("user  ", "bold"), given.text))
@@ -191,9 +252,9 @@ def _decided(graph: CompiledHandoffGraph, asked: Interrupt, given: argparse.Name
     shown = asked.value["handoff"]
     answer = _answer(asked.value, given.auto, console)
     if answer is None:
-        console.print("Nobody decides here (no terminal). The case waits; go on with one of:")
-        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto approve", soft_wrap=True)
-        console.print(f"  {_program()} resume {given.case} --db {given.db} --auto reject", soft_wrap=True)
+        console.print("Nobody decides here. The case waits; go on with one of:")
+        console.print(f"  {_again(given, '--auto', 'approve')}", soft_wrap=True)
+        console.print(f"  {_again(given, '--auto', 'reject')}", soft_wrap=True)
         return WAITING
     decision = {"type": answer.pop("decision"), "by": _who(), "request_id": shown["request_id"], **answer}
     return _run(graph, Command(resume={asked.id: {"decisions": [decision]}}), given, console)
@@ -207,6 +268,14 @@ def _answer(value: Mapping[str, Any], auto: str | None, console: Console) -> dic
         return {"decision": chosen, "message": f"--auto {auto}"}
     if not sys.stdin.isatty():
         return None
+    try:
+        return _asked(value, allowed, console)
+    except EOFError:  # Ctrl-D: whoever sits here leaves the question to somebody else
+        console.print()
+        return None
+
+
+def _asked(value: Mapping[str, Any], allowed: Sequence[str], console: Console) -> dict[str, Any]:
     choice = Prompt.ask("Your decision", choices=list(allowed), console=console)
     if choice == "edit":
         action = value["action_requests"][0]
@@ -218,7 +287,7 @@ def _answer(value: Mapping[str, Any], auto: str | None, console: Console) -> dic
 
 
 def _edited(name: str, old: Any, console: Console) -> Any:
-    text = Prompt.ask(name, default=old if isinstance(old, str) else json.dumps(old), console=console)
+    text = Prompt.ask(Text(name), default=old if isinstance(old, str) else json.dumps(old), console=console)
     return old if text == json.dumps(old) else text
 
 
@@ -228,7 +297,9 @@ def _who() -> str:
 
 def _request_panel(asked: Interrupt) -> Panel:
     action = asked.value["action_requests"][0]
-    return Panel(Markdown(action["description"]), title="a person is asked", title_align="left", border_style="yellow")
+    return Panel(
+        Markdown(action["description"], hyperlinks=False), title="a person is asked", title_align="left", border_style="yellow"
+    )
 
 
 def _tell(mode: str, chunk: Any, console: Console) -> None:

@@ -91,6 +91,7 @@ def build_view(
     notes: Sequence[str] = (),
     max_tokens: int = DEFAULT_MAX_TOKENS,
     input_filter: InputFilter | None = None,
+    hidden: Callable[[ToolMessage], bool] | None = None,
 ) -> list[AnyMessage]:
     """Return what the agent's model is shown.
 
@@ -100,6 +101,7 @@ def build_view(
         notes: What the runtime tells the owner in this turn, as instructions.
         max_tokens: Size of the talk in it; the instructions, the brief and the user's last words are always whole.
         input_filter: The edge's filter. Whatever it takes out, the brief and the user's last words are there again.
+        hidden: Says of a call's result whether the call is left out once the user has spoken again.
     """
     typed = cast("HandoffState", state)
     messages = typed.get("messages") or []
@@ -109,7 +111,7 @@ def build_view(
     if callable(agent.context):
         talk: list[BaseMessage] = list(agent.context(state))
     else:
-        talk = _talk(agent, messages)
+        talk = _talk(agent, messages, hidden)
     left = max_tokens
     if not _surely_fits([*head, *talk], max_tokens):
         left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)
@@ -183,12 +185,30 @@ def _short(line: str) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} [shortened]"
 
 
-def _talk(agent: Agent, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _talk(
+    agent: Agent, messages: Sequence[BaseMessage], hidden: Callable[[ToolMessage], bool] | None = None
+) -> list[BaseMessage]:
     visit = own_visit(agent.name, messages)
     earlier: list[BaseMessage] = []
     if agent.context != "brief":
         earlier = _words(agent, messages[: len(messages) - len(visit)], everybody=agent.context == "full")
-    return [*earlier, *visit]
+    return [*earlier, *(_without_past(visit, hidden) if hidden else visit)]
+
+
+def _without_past(visit: list[BaseMessage], hidden: Callable[[ToolMessage], bool]) -> list[BaseMessage]:
+    """Return a visit without the messages of earlier turns of which every call has a hidden result; their words stay."""
+    turn = next((i for i in range(len(visit) - 1, -1, -1) if isinstance(visit[i], HumanMessage)), 0)
+    gone = {message.tool_call_id for message in visit[:turn] if isinstance(message, ToolMessage) and hidden(message)}
+    if not gone:
+        return visit
+    kept: list[BaseMessage] = []
+    for message in visit:
+        if isinstance(message, AIMessage) and message.tool_calls and all(call["id"] in gone for call in message.tool_calls):
+            if str(message.text).strip():
+                kept.append(AIMessage(str(message.text), id=message.id))
+        else:
+            kept.append(message)
+    return kept  # a result without its call is taken out when the talk is paired
 
 
 def _words(agent: Agent, messages: Sequence[BaseMessage], *, everybody: bool) -> list[BaseMessage]:
@@ -238,7 +258,7 @@ def _bounded(talk: list[BaseMessage], max_tokens: int, last_words: Sequence[Base
             strategy="last",
             start_on=("human", "ai"),
         )
-        kept = kept or talk[_last_group(talk) :]
+        kept = kept or _shared(talk[_last_group(talk) :], limit)
     ids = {message.id for message in kept}
     missing = [message for message in last_words if message.id not in ids]
     if not missing:
@@ -267,12 +287,21 @@ def _surely_fits(messages: Sequence[BaseMessage], max_tokens: int) -> bool:
     return size <= max_tokens
 
 
+def _shared(group: Sequence[BaseMessage], limit: int) -> list[BaseMessage]:
+    """Let the results of one reply share the room that one of them could have."""
+    results = sum(isinstance(message, ToolMessage) for message in group)
+    return [_clipped(message, limit // max(results, 1)) for message in group]
+
+
 def _clipped(message: BaseMessage, limit: int) -> BaseMessage:
-    if isinstance(message, ToolMessage) and isinstance(message.content, str) and len(message.content) > limit:
-        return message.model_copy(
-            update={"content": f"{message.content[:limit]}\n[shortened: {len(message.content)} characters]"}
-        )
-    return message
+    """Shorten the text of a result; images and files in it are kept."""
+    if not isinstance(message, ToolMessage) or len(text := str(message.text)) <= limit:
+        return message
+    short = f"{text[:limit]}\n[shortened: {len(text)} characters]"
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": short})
+    others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
+    return message.model_copy(update={"content": [{"type": "text", "text": short}, *others]})
 
 
 def _paired(talk: Sequence[BaseMessage]) -> list[BaseMessage]:

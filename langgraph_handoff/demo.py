@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,15 +31,22 @@ __all__ = ("SEED_CASE", "DemoChatModel", "bank", "support", "two_agents")
 SEED_CASE: Final = "My invoice looks wrong and the API returns 401 after we rotated keys"
 
 _TOPICS: Final[Mapping[str, re.Pattern[str]]] = {
-    "tech": re.compile(r"\b(api|40[13]|error|key|keys|token|login|outage|down|timeout|webhook|sdk|integration)\b", re.IGNORECASE),
+    "tech": re.compile(r"(?i)\b(apis?|40[13]|errors?|keys?|tokens?|log ?in|outage|down|time[sd]? ?out|webhooks?|sdk)\b"),
     "billing": re.compile(
-        r"\b(invoices?|bill|billing|billed|charged?|charges|refunds?|credits?|pay|payment|plan|price)\b", re.IGNORECASE
+        r"(?i)\b(invoices?|bill(s|ing|ed)?|(over)?charge[sd]?|refund(s|ed)?|credits?|paid|pay(ments?)?|plans?|prices?)\b"
     ),
 }
 """Agent → the words by which its topic is known."""
-
+_KEYS: Final = re.compile(r"(?i)\b(40[13]|keys?|tokens?|log ?in)\b")
+_PLANS: Final = re.compile(r"(?i)\b(plans?|prices?)\b")
+_INVOICES: Final = re.compile(r"(?i)\b(invoices?|bill(s|ed)?|(over)?charge[sd]?|refund(s|ed)?|credits?|paid|payments?)\b")
 _SOLVED: Final = "solved:"
 """Prefix of the facts by which an agent says that a topic is settled."""
+_OPEN: Final = "still open"
+_LATEST: Final = "latest"
+"""What stands for an invoice or key that the user did not name."""
+_INVOICED: Final = {"A-102": (160.0, 250.0), "A-103": (90.0, 90.0)}
+"""Invoice → what was agreed and what was charged."""
 
 
 class DemoChatModel(BaseChatModel):
@@ -75,20 +82,36 @@ class _Reading:
     def __init__(self, messages: Sequence[BaseMessage], tools: Sequence[str]) -> None:
         self.tools = tools
         self.brief = next((str(m.text) for m in messages if isinstance(m, HumanMessage) and f"<{FENCE}>" in m.text), "")
-        talk = [m for m in messages if not (isinstance(m, HumanMessage) and f"<{FENCE}>" in m.text)]
-        self.words = next((str(m.text) for m in reversed(talk) if isinstance(m, HumanMessage)), "")
-        # Results count since the user last spoke; earlier ones belong to what was asked then.
-        start = max((i for i, m in enumerate(talk) if isinstance(m, HumanMessage)), default=-1)
-        self.results = [m for m in talk[start + 1 :] if isinstance(m, ToolMessage)]
+        self.talk = [m for m in messages if not (isinstance(m, HumanMessage) and f"<{FENCE}>" in m.text)]
+        self.words = next((str(m.text) for m in reversed(self.talk) if isinstance(m, HumanMessage)), "")
+        # Newest first: "please hurry" says nothing of the matter, what was said before it does.
+        self.said = [str(m.text) for m in reversed(self.talk) if isinstance(m, HumanMessage)]
+        self.said += re.findall(r"^The user asked: (.*)$", self.brief, re.MULTILINE)
+
+    def about(self, topic: str) -> str:
+        """Return the last words of the user on a topic."""
+        return next((each for each in self.said if _TOPICS[topic].search(each)), "")
+
+    def found(self, pattern: str) -> str | None:
+        """Return what the user last said that looks like this."""
+        return next((hit.group() for each in self.said if (hit := re.search(pattern, each))), None)
 
     def fact(self, name: str) -> str | None:
-        """Return a fact that the brief names."""
-        found = re.search(rf"^- {re.escape(name)}: (.*)$", self.brief, re.MULTILINE)
+        """Return a fact of the package; what else the case file holds may be an answer to an earlier question."""
+        package = re.split(r"^Known in this case:$", self.brief, flags=re.MULTILINE)[0]
+        found = re.search(rf"^- {re.escape(name)}: (.*)$", package, re.MULTILINE)
         return found.group(1) if found else None
 
-    def result(self, tool: str) -> ToolMessage | None:
-        """Return the last result of a tool."""
-        return next((m for m in reversed(self.results) if m.name == tool), None)
+    def result(self, tool: str, **args: Any) -> ToolMessage | None:
+        """Return the result of this very call; the same tool with other arguments answered something else."""
+        calls = [call for m in self.talk if isinstance(m, AIMessage) for call in m.tool_calls]
+        ids = {call["id"] for call in calls if call["name"] == tool and call["args"] == args}
+        return next((m for m in reversed(self.talk) if isinstance(m, ToolMessage) and m.tool_call_id in ids), None)
+
+    def refused(self, tool: str) -> bool:
+        """Return whether a call of a tool failed since the user last spoke."""
+        start = max((i for i, m in enumerate(self.talk) if isinstance(m, HumanMessage)), default=-1)
+        return any(isinstance(m, ToolMessage) and m.name == tool and m.status == "error" for m in self.talk[start + 1 :])
 
     def open_topics(self) -> list[str]:
         """Return the topics of the user's words that nobody has settled, technical ones first."""
@@ -101,47 +124,59 @@ class _Reading:
 
 def _triage(seen: _Reading) -> AIMessage:
     topics = seen.open_topics()
+    settled = {_SOLVED + topic: fact for topic in _TOPICS if (fact := seen.fact(_SOLVED + topic))}
     for topic in topics:
         tool = f"transfer_to_{topic}"
-        refused = any(m.name == tool and m.status == "error" for m in seen.results)
-        if tool in seen.tools and not refused:
+        if tool in seen.tools and not seen.refused(tool):
             waiting = [other for other in topics if other != topic]
             return seen.call(
                 tool,
                 reason=f"The user has a {topic} question.",
                 goal=seen.words,
-                open_questions=[f"{other}: still open" for other in waiting],
+                known_facts=settled,
+                open_questions=[f"{other}: {_OPEN}" for other in waiting],
             )
-    settled = [seen.fact(_SOLVED + topic) for topic in _TOPICS if seen.fact(_SOLVED + topic)]
     if settled:
-        return AIMessage(" ".join(f"{each}." for each in settled if each))
+        return AIMessage(" ".join(f"{each}." for each in settled.values()))
     return AIMessage("I can help with invoices and with the API. What is it about?")
 
 
 def _tech(seen: _Reading) -> AIMessage:
-    status = seen.result("key_status")
-    if status is None and "key_status" in seen.tools:
-        return seen.call("key_status", key_id=_found(r"\bk-\d+\b", seen.words) or "k-1")
-    found = str(status.text) if status else "the key could not be looked up"
-    solution = f"401 comes from the old key; {found}. Use the new key"
+    about_keys = bool(_KEYS.search(seen.about("tech")))
+    tool = "key_status" if about_keys else "service_status"
+    args = {"key_id": seen.found(r"\bk-\d+\b") or _LATEST} if about_keys else {}
+    status = seen.result(tool, **args)
+    if status is None and tool in seen.tools:
+        return seen.call(tool, **args)
+    found = str(status.text) if status else f"{tool} could not be looked up"
+    if about_keys:
+        code = seen.found(r"\b40[13]\b") or "The refusal"
+        solution = f"{code} comes from the old key; {found}. Use the new key"
+    else:
+        solution = f"No fault is known here ({found}). Send the time of one call that failed, and it will be traced"
     back = next((tool for tool in seen.tools if tool in ("transfer_to_triage", "transfer_back_to_triage")), None)
-    if back and "billing" in seen.open_topics():
-        return seen.call(
-            back, summary="The technical part is solved.", known_facts={f"{_SOLVED}tech": solution, "key_status": found}
-        )
+    if back and ("billing" in seen.open_topics() or f"- billing: {_OPEN}" in seen.brief):
+        return seen.call(back, summary="The technical part is solved.", known_facts={f"{_SOLVED}tech": solution, tool: found})
     return seen.call("close_case", message=f"{solution}.") if "close_case" in seen.tools else AIMessage(f"{solution}.")
 
 
 def _billing(seen: _Reading) -> AIMessage:
-    if seen.result("get_invoice") is None and "get_invoice" in seen.tools:
-        return seen.call("get_invoice", invoice_id=_found(r"\b[A-Z]{1,3}-?\d{2,}\b", seen.words) or "A-102")
-    invoice = _json(seen.result("get_invoice"))
-    over = round(float(invoice.get("charged", 0)) - float(invoice.get("agreed", 0)), 2)
     solved = seen.fact(f"{_SOLVED}tech")
     also = f" On the API: {solved}." if solved else ""
-    credit = seen.result("issue_credit")
+    about = seen.about("billing")
+    if _PLANS.search(about) and not _INVOICES.search(about):
+        return AIMessage(f"I read invoices and credit what was charged too much; plans and prices I cannot change.{also}")
+    wanted = seen.found(r"\b[A-Z]{1,3}-?\d{2,}\b") or _LATEST
+    read = seen.result("get_invoice", invoice_id=wanted)
+    if read is None and "get_invoice" in seen.tools:
+        return seen.call("get_invoice", invoice_id=wanted)
+    if read is None or not read.text.startswith("{"):
+        return AIMessage(f"{read.text if read else 'I cannot read invoices.'} Which one do you mean?{also}")
+    invoice = json.loads(read.text)
+    over = round(float(invoice["charged"]) - float(invoice["agreed"]), 2)
     if over <= 0:
-        return _closing(seen, f"Invoice {invoice.get('id')} is right: {invoice.get('charged')}.{also}")
+        return _closing(seen, f"Invoice {invoice['id']} is right: {invoice['charged']} were agreed and charged.{also}")
+    credit = seen.result("issue_credit", invoice_id=str(invoice["id"]), amount=over)
     if credit is None and "issue_credit" in seen.tools:
         why = f"Invoice {invoice['id']} charges {invoice['charged']} where {invoice['agreed']} were agreed."
         return seen.call("issue_credit", why, invoice_id=str(invoice["id"]), amount=over)
@@ -155,48 +190,46 @@ def _closing(seen: _Reading, words: str) -> AIMessage:
     return seen.call("close_case", message=words) if "close_case" in seen.tools else AIMessage(words)
 
 
-def _found(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text)
-    return found.group() if found else None
-
-
-def _json(message: ToolMessage | None) -> dict[str, Any]:
-    try:
-        read = json.loads(str(message.text)) if message else {}
-    except ValueError:
-        return {}
-    return read if isinstance(read, dict) else {}
-
-
 def bank(db: str | os.PathLike[str]) -> Path:
     """Return the file in which the demo keeps the credits that it issued, beside the cases: one JSON line each."""
-    path = Path(db)
+    path = Path(str(db).removeprefix("sqlite:///"))
     return path.with_name(f"{path.stem}.credits.jsonl")
 
 
-def _tools(credits_file: Path) -> tuple[Callable[..., str], Callable[..., str], BaseTool]:
-    def key_status(key_id: str) -> str:
-        """Look up whether an API key is valid."""
-        return f"{key_id} was rotated out yesterday, its successor is valid"
+def key_status(key_id: str) -> str:
+    """Look up whether an API key is valid; `latest` is the newest one that was used."""
+    return f"{'k-1' if key_id == _LATEST else key_id} was rotated out yesterday, its successor is valid"
 
-    def get_invoice(invoice_id: str) -> str:
-        """Read an invoice: what was agreed and what was charged."""
-        return json.dumps({"id": invoice_id, "agreed": 160.0, "charged": 250.0, "currency": "EUR"})
 
-    def issue_credit(invoice_id: str, amount: float) -> str:
+def service_status() -> str:
+    """Look up whether the API has an incident."""
+    return "it is up and no incident is known"
+
+
+def get_invoice(invoice_id: str) -> str:
+    """Read an invoice: what was agreed and what was charged; `latest` is the newest one."""
+    known = next(iter(_INVOICED)) if invoice_id == _LATEST else invoice_id
+    if known not in _INVOICED:
+        return f"There is no invoice {known}; there are {' and '.join(_INVOICED)}."
+    agreed, charged = _INVOICED[known]
+    return json.dumps({"id": known, "agreed": agreed, "charged": charged, "currency": "EUR"})
+
+
+def _crediting(credits_file: Path) -> BaseTool:
+    def issue_credit(invoice_id: str, amount: float, operation: str) -> str:
         """Credit an amount to an invoice."""
         with credits_file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"invoice_id": invoice_id, "amount": amount}) + "\n")
+            lines.write(json.dumps({"invoice_id": invoice_id, "amount": amount, "operation": operation}) + "\n")
             lines.flush()
             os.fsync(lines.fileno())
         return f"{amount:.2f} were credited to {invoice_id}"
 
     def credited(args: Mapping[str, Any]) -> bool:
         lines = credits_file.read_text(encoding="utf-8").splitlines() if credits_file.exists() else []
-        wanted = {"invoice_id": args["invoice_id"], "amount": args["amount"]}
-        return any(json.loads(line) == wanted for line in lines)
+        return any(json.loads(line)["operation"] == args["operation"] for line in lines)
 
-    return key_status, get_invoice, privileged(issue_credit, identity=("invoice_id", "amount"), probe=credited)
+    # By the operation, not by the arguments: a credit may rightly be issued twice.
+    return privileged(issue_credit, identity=("invoice_id", "amount"), probe=credited, idempotency_key="operation")
 
 
 def support(db: str | os.PathLike[str] = "cases.db", model: BaseChatModel | str | None = None) -> HandoffGraph:
@@ -206,7 +239,6 @@ def support(db: str | os.PathLike[str] = "cases.db", model: BaseChatModel | str 
         db: The cases' file; the credits are kept beside it.
         model: A chat model or its name for all agents. None takes the demo model.
     """
-    key_status, get_invoice, issue_credit = _tools(bank(db))
 
     def speaking(role: str) -> BaseChatModel | str:
         return model or DemoChatModel(role=role)
@@ -226,10 +258,10 @@ def support(db: str | os.PathLike[str] = "cases.db", model: BaseChatModel | str 
         description="API errors, keys, integrations",
         model=speaking("tech"),
         prompt=(
-            "You solve technical questions. Look the key up. If the user has other questions too, hand the case back to triage "
-            'and put what you found into known_facts under "solved:tech"; else close the case.'
+            "You solve technical questions. Look the key or the service up. If the user has other questions too, hand the "
+            'case back to triage and put what you found into known_facts under "solved:tech"; else close the case.'
         ),
-        tools=[key_status],
+        tools=[key_status, service_status],
         handoffs=[Handoff(to="triage", description="Hand the case back to triage when the technical part is solved")],
     )
     billing = Agent(
@@ -237,7 +269,7 @@ def support(db: str | os.PathLike[str] = "cases.db", model: BaseChatModel | str 
         description="Invoices, credits, refunds",
         model=speaking("billing"),
         prompt="You solve invoice questions. Read the invoice, credit what was charged too much, then close the case.",
-        tools=[get_invoice, issue_credit],
+        tools=[get_invoice, _crediting(bank(db))],
         handoffs=["triage"],
     )
     return create_handoff_graph([triage, tech, billing], default_active_agent="triage")
@@ -249,7 +281,6 @@ def two_agents(model: BaseChatModel | str | None = None) -> HandoffGraph:
     Args:
         model: A chat model or its name for both agents. None takes the demo model.
     """
-    key_status, _, _ = _tools(Path(os.devnull))
     triage = Agent(
         name="triage",
         description="Takes new cases and knows who can help",
@@ -261,7 +292,7 @@ def two_agents(model: BaseChatModel | str | None = None) -> HandoffGraph:
         name="tech",
         description="API errors, keys, integrations",
         model=model or DemoChatModel(role="tech"),
-        prompt="Look the key up and tell the user what to do.",
-        tools=[key_status],
+        prompt="Look the key or the service up and tell the user what to do.",
+        tools=[key_status, service_status],
     )
     return create_handoff_graph([triage, tech], default_active_agent="triage")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.config import get_stream_writer
@@ -23,11 +23,11 @@ from langgraph_handoff.errors import LedgerMissingError
 from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
 from langgraph_handoff.routing import Router
-from langgraph_handoff.state import Event, ownership_of
+from langgraph_handoff.state import Event, Ownership, as_messages, ownership_of
 from langgraph_handoff.tools import close_tool, decline_tool, escalate_tool, return_tool, transfer_tool
 from langgraph_handoff.turn import REFUSED, Held, Kind, next_work
 
-__all__ = ("LEDGER_KEY", "Desk", "Rules", "case_id_of", "tell", "timestamp")
+__all__ = ("LEDGER_KEY", "Desk", "Rules", "case_id_of", "tell", "timestamp", "user_messages")
 
 LEDGER_KEY: Final = "__handoff_ledger"
 """Key in `config["configurable"]` by which the compiled graph hands its ledger to the nodes. It begins with two underscores
@@ -92,6 +92,10 @@ class Desk:
         """Return what each tool is that the agent may ever hold."""
         return self._kinds.get(agent, {})
 
+    def author(self, reply: AIMessage | None, state: Mapping[str, Any]) -> str | None:
+        """Return who stands for a reply, under its present name: its agent, else the owner; None if both are gone."""
+        return self.catalog.owner(reply.name if reply else None) or self.catalog.owner(state.get("active_agent"))
+
     def holds(self, agent: str, state: Mapping[str, Any]) -> dict[str, Held]:
         """Return what the agent holds now: its own tools, and the control tools that make sense at this moment."""
         catalog = self.catalog
@@ -144,6 +148,18 @@ class Desk:
         stack = (state.get("ownership") or {}).get("stack") or []
         target = self.catalog.owner(stack[-1]["agent"]) if stack else None
         return target if target != agent else None
+
+    def errand(self, agent: str, ownership: Ownership) -> ToolCall | None:
+        """Return the owner's next call to lend the case: one that it made in this turn beside one that was carried out first."""
+        for item in ownership.get("queue") or []:
+            edge = self.catalog.edges.get(agent, {}).get(item.get("tool", ""))
+            if edge is None or item["from"] != agent or item.get("turn") != ownership.get("turn"):
+                continue
+            target = self.catalog.agents.get(edge.to)
+            if edge.on_reply != "keep" or (target is not None and target.return_to == agent):
+                call_id = f"errand_{ownership.get('epoch', 0)}"
+                return ToolCall(name=item["tool"], args=item["content"], id=call_id, type="tool_call")
+        return None
 
     def may_decline(self, agent: str, state: Mapping[str, Any]) -> bool:
         """Return whether the owner was just given the case and has not done anything yet."""
@@ -209,6 +225,18 @@ def case_id_of(state: Mapping[str, Any], config: RunnableConfig) -> str:
     configurable = config.get("configurable") or {}
     known = (state.get("case") or {}).get("case_id") or configurable.get("case_id") or configurable.get("thread_id")
     return str(known or "case")
+
+
+def user_messages(given: Sequence[Any]) -> list[AnyMessage]:
+    """Return a user's words, in whatever form a client sent them, as messages to keep; what is no message says nothing."""
+    kept: list[AnyMessage] = []
+    for each in given:
+        try:
+            said = as_messages(each)
+        except Exception:  # noqa: BLE001 (a client may send anything)
+            continue
+        kept += [HumanMessage(message.content, id=message.id) for message in said if isinstance(message, HumanMessage)]
+    return kept
 
 
 def timestamp() -> str:

@@ -194,7 +194,10 @@ def _resolved(owner_: Agent | Human) -> Agent | Human:
         hint = f"'{owner_.name}' has the model {owner_.model!r}; names need `pip install langgraph-handoff[models]`"
         raise CatalogError(problem=hint) from None
     fields = {name: getattr(owner_, name) for name in owner_.__dataclass_fields__}
-    return Agent(**{**fields, "model": init_chat_model(owner_.model)})
+    try:
+        return Agent(**{**fields, "model": init_chat_model(owner_.model)})
+    except ImportError as error:
+        raise CatalogError(problem=f"'{owner_.name}' has the model {owner_.model!r}: {error}") from None
 
 
 def _add_nodes(builder: StateGraph[Any, Any, Any, Any], desk: Desk) -> None:
@@ -227,15 +230,15 @@ def _add_nodes(builder: StateGraph[Any, Any, Any, Any], desk: Desk) -> None:
         others = [each for each in catalog.names if each != name]
         add(name, functools.partial(human, desk, person), [name, *others, "transfer", END])
     if readers:
-        add("tools", functools.partial(tools, runners), [*readers, *(["write"] if writers else []), "transfer"])
+        add("tools", functools.partial(tools, desk, runners), [*readers, *(["write"] if writers else []), "transfer", "intake"])
     if gated:
         after = [*(["tools"] if readers else []), *(["write"] if writers else [])]
-        add("approval", functools.partial(approval, desk), ["approval", *after, "transfer", *gated])
+        add("approval", functools.partial(approval, desk), ["approval", *after, "transfer", *gated, "intake"])
     if writers:
         after = ["tools"] if readers else []
-        add("write", functools.partial(write, desk, guarded), ["write", "approval", *after, "transfer", *writers])
+        add("write", functools.partial(write, desk, guarded), ["write", "approval", *after, "transfer", *writers, "intake"])
     back = ["approval"] if any(edge.approval for named in catalog.edges.values() for edge in named.values()) else []
-    add("transfer", functools.partial(transfer, desk), [*catalog.names, *back, END])
+    add("transfer", functools.partial(transfer, desk), [*catalog.names, *back, "intake", END])
     if not owned_start:
         choices = ["intake", *(["approval"] if gated else []), *catalog.names]
         builder.add_conditional_edges(START, Node("entry", functools.partial(_entry, desk)), choices)
@@ -250,7 +253,7 @@ def _where(desk: Desk, state: Mapping[str, Any]) -> str:
     if needs_intake(desk, state):
         return "intake"
     reply, open_ids = unanswered(state.get("messages") or [])
-    asking = str((reply.name if reply else None) or state["active_agent"])
+    asking = desk.author(reply, state) or ""
     if reply and any(call["id"] in open_ids and desk.gated(asking, call["name"]) for call in reply.tool_calls):
         return "approval"
     return str(state["active_agent"])

@@ -52,6 +52,9 @@ DELTA: Final = os.environ.get("HANDOFF_DELTA_CHANNEL", "true").lower() not in {"
 """Whether `messages` and `events` are stored as deltas. The host calls that channel beta; the environment variable
 HANDOFF_DELTA_CHANNEL=false, read at import, goes back to the ordinary reducer and reads the same threads."""
 
+REMOVED_BY: Final = "handoff_removed_by"
+"""Key in a `RemoveMessage`'s `additional_kwargs`: the call whose tool asks for the removal."""
+
 SNAPSHOT_FREQUENCY: Final = 100
 """Writes of a delta channel between two whole copies in storage."""
 
@@ -82,9 +85,9 @@ class Ownership(TypedDict, total=False):
     stack: list[dict[str, str]]
     """Owners who get the case back, outermost first: `{"agent", "rule", "handoff_id"}`."""
     queue: list[dict[str, Any]]
-    """Destinations that were asked for but not carried out yet: `{"from", "to", "content"}`."""
+    """Destinations that were asked for but not carried out yet: `{"from", "to", "tool", "content", "turn"}`."""
     given: dict[str, Any]
-    """The last change of owner, by which a bounce is known: `{"from", "to", "message", "known"}`."""
+    """The last change of owner, by which a bounce is known: `{"from", "to", "message", "known"}`, of a return also `"asked"`."""
     how: str
     """How the owner got the case: handoff, return or decline."""
     closed: bool
@@ -109,14 +112,17 @@ def append_messages(state: Sequence[BaseMessage], writes: Iterable[Any]) -> list
 
     A known id replaces its message in place. A tool result goes right behind the call that it answers, in the order of
     the calls, also when the user has said something meanwhile: providers refuse any other order. `RemoveMessage` takes a
-    message out; an unknown id there is ignored, since a removal may be replayed.
+    message out; an unknown id there is ignored, since a removal may be replayed. A removal that a tool asks for spares the
+    message that called the tool: providers refuse a result without its call, and its other calls are still to be answered.
     """
     talk = list(state)
     known = {message.id: index for index, message in enumerate(talk)}
     for write in writes:
         for given in as_messages(write):
             if isinstance(given, RemoveMessage):
-                talk = [] if given.id == REMOVE_ALL_MESSAGES else [each for each in talk if each.id != given.id]
+                spared = _turn_of(talk, given.additional_kwargs.get(REMOVED_BY))
+                gone = {each.id for each in talk if given.id in (each.id, REMOVE_ALL_MESSAGES)} - spared
+                talk = [each for each in talk if each.id not in gone]
                 known = {message.id: index for index, message in enumerate(talk)}
                 continue
             message = _with_id(given, len(talk))
@@ -130,6 +136,15 @@ def append_messages(state: Sequence[BaseMessage], writes: Iterable[Any]) -> list
             else:
                 known = {each.id: index for index, each in enumerate(talk)}
     return talk
+
+
+def _turn_of(talk: Sequence[BaseMessage], call_id: str | None) -> set[str | None]:
+    """Return the ids of the message that makes a call and of the results that it has so far."""
+    for message in reversed(talk):
+        calls = {call["id"] for call in message.tool_calls} if isinstance(message, AIMessage) else set()
+        if call_id in calls:
+            return {message.id, *(each.id for each in talk if isinstance(each, ToolMessage) and each.tool_call_id in calls)}
+    return set()
 
 
 def _place(talk: Sequence[BaseMessage], message: BaseMessage) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -239,19 +240,18 @@ def _message(turn: Any, stem: str) -> AIMessage:
 
 
 def _chunks(reply: AIMessage) -> Iterator[ChatGenerationChunk]:
-    """Cut a reply as providers stream it: words one by one, then the calls, then the usage."""
-    if reply.invalid_tool_calls or not isinstance(reply.content, str):
-        whole = AIMessageChunk(
-            content=reply.content,
-            id=reply.id,
-            tool_call_chunks=_call_chunks(reply),
-            usage_metadata=reply.usage_metadata,
-        )
-        yield ChatGenerationChunk(message=whole)
-        return
-    for number, word in enumerate(reply.content.split(" ") if reply.content else []):
+    """Cut a reply as providers stream it: words one by one, then the calls, then the usage. Blocks come in one piece."""
+    words = reply.content if isinstance(reply.content, str) else ""
+    for number, word in enumerate(words.split(" ") if words else []):
         yield ChatGenerationChunk(message=AIMessageChunk(content=f" {word}" if number else word, id=reply.id))
-    last = AIMessageChunk(content="", id=reply.id, tool_call_chunks=_call_chunks(reply), usage_metadata=reply.usage_metadata)
+    last = AIMessageChunk(
+        content="" if words else reply.content,
+        id=reply.id,
+        additional_kwargs=reply.additional_kwargs,
+        response_metadata=reply.response_metadata,
+        tool_call_chunks=_call_chunks(reply),
+        usage_metadata=reply.usage_metadata,
+    )
     yield ChatGenerationChunk(message=last)
 
 
@@ -289,7 +289,7 @@ def history_faults(messages: Sequence[BaseMessage]) -> list[str]:
         if isinstance(message, AIMessage):
             ids = [each["id"] or "" for each in (*message.tool_calls, *message.invalid_tool_calls)]
             faults += [f"message {number} has a call without an id" for each in ids if not each]
-            faults += [f"message {number} has the call id {each!r} twice" for each in dict.fromkeys(ids) if ids.count(each) > 1]
+            faults += [f"message {number} has the call id {each!r} twice" for each in _repeated(filter(None, ids))]
             waiting = dict.fromkeys(ids, 0)
             open_for = f"message {number}"
     return [*faults, *_unanswered(waiting, open_for)]
@@ -303,8 +303,16 @@ def _unanswered(waiting: Mapping[str, int], where: str) -> list[str]:
     ]
 
 
+def _repeated(ids: Iterable[str]) -> list[str]:
+    return [each for each, times in Counter(ids).items() if times > 1]
+
+
 def _provider_faults(messages: Sequence[BaseMessage]) -> list[str]:
-    faults: list[str] = []
+    """Return what else a provider refuses. Some want call ids, and ids of their own messages, to be unique in the prompt."""
+    faults = [f"the message id {each!r} stands twice" for each in _repeated(each.id for each in messages if each.id)]
+    said = [message for message in messages if isinstance(message, AIMessage)]
+    calls = [{call["id"] for call in (*each.tool_calls, *each.invalid_tool_calls) if call["id"]} for each in said]
+    faults += [f"the call id {each!r} is used by two messages" for each in _repeated(each for ids in calls for each in ids)]
     talk = [message for message in messages if not isinstance(message, SystemMessage)]
     if any(isinstance(message, SystemMessage) for message in messages[len(messages) - len(talk) :]):
         faults.append("a system message does not stand first")
@@ -339,18 +347,20 @@ def assert_only_owner_called_tools(
     Args:
         graph: The compiled graph.
         config: With the case's `thread_id`.
-        holders: Agent → names of the tools that it may call. None takes them from the graph's catalogue.
+        holders: Agent → names of the tools that it may call. None takes them from the graph's catalogue. For a graph
+            that has no catalogue, name the transfer tools too.
     """
     catalog = getattr(graph, "catalog", None)
     messages: list[BaseMessage] = graph.get_state(config).values.get("messages") or []
-    refused = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.additional_kwargs.get(REFUSED)}
+    assert messages, f"expected a case with messages, found none: {config.get('configurable')}"
+    done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and not m.additional_kwargs.get(REFUSED)}
     control: Callable[[str], Mapping[str, str]] = getattr(getattr(graph, "desk", None), "kinds", lambda _agent: {})
     for message in messages:
         for each in message.tool_calls if isinstance(message, AIMessage) else ():
             agent = message.name or "unnamed"
             held = holders.get(agent, ()) if holders is not None else catalog.tools.get(agent, ()) if catalog else ()
             may = each["name"] in held or control(agent).get(each["name"]) not in (None, "read", "write")
-            assert may or each["id"] in refused, f"{agent} called {each['name']}, which it does not hold: {sorted(held)}"
+            assert may or each["id"] not in done, f"expected calls of {sorted(held)} by {agent}, found {each['name']}"
 
 
 def assert_package(source: _Graph | Mapping[str, Any], config: RunnableConfig | None = None, **expected: Any) -> None:
@@ -365,9 +375,10 @@ def assert_package(source: _Graph | Mapping[str, Any], config: RunnableConfig | 
     package = state.get("handoff")
     assert package is not None, f"there is no package; expected {expected}"
     for name, value in expected.items():
+        assert hasattr(package, name), f"package.{name}: expected {value!r}, found no such field in {type(package).__name__}"
         found = getattr(package, name)
         if isinstance(value, Mapping) and isinstance(found, Mapping):
-            found = {key: found.get(key) for key in value}
+            found = {key: found[key] for key in value if key in found}
         if isinstance(value, list) and isinstance(found, tuple):
             found = list(found)
         assert found == value, f"package.{name}: expected {value!r}, found {found!r}"

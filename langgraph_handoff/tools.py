@@ -20,6 +20,7 @@ from langgraph_handoff.errors import CatalogError
 from langgraph_handoff.package import HandoffPackage
 
 __all__ = (
+    "NOT_ALONE",
     "REQUEST",
     "PrivilegedTool",
     "close_tool",
@@ -33,6 +34,9 @@ __all__ = (
 
 REQUEST: Final = "handoff_request"
 """Key in a result's artifact that says that an agent in a graph of its own asks for a handoff."""
+
+NOT_ALONE: Final = "handoff_not_alone"
+"""Key in a result's artifact that says that such a request stood beside other calls."""
 
 _DECISIONS: Final = frozenset({"approve", "edit", "reject", "respond"})
 
@@ -73,8 +77,9 @@ def privileged(
         when: Given the arguments, says whether a person must decide. None means always.
         allowed_decisions: What the person may answer: approve, edit, reject, respond.
         description: What the person reads first, or a function of the arguments that gives it.
-        probe: Called with the arguments when nobody knows whether a write happened. Returns True or the result if it did,
-            False if it did not, None if it cannot tell.
+        probe: Called with the arguments, as the tool gets them, when nobody knows whether a write happened. Returns True or
+            the result if it did, False if it did not, None if it cannot tell. A tool whose write may rightly be repeated
+            needs an `idempotency_key`, by which its probe tells the repeat from the first.
         idempotency_key: Name of the tool's parameter that is given the operation's id; models do not see it.
         approval: Who decides; "human".
 
@@ -217,7 +222,8 @@ def create_handoff_tool(
     def ask(state: Any = None, **content: Any) -> tuple[str, Any]:
         messages = state.get("messages", ()) if isinstance(state, dict) else ()
         if messages and len(getattr(messages[-1], "tool_calls", ())) > 1:
-            raise ToolException(f"{tool_name} must be called alone. The other calls were carried out; call it again by itself.")
+            text = f"{tool_name} must be called alone. The other calls were carried out; call it again by itself."
+            return text, {NOT_ALONE: True}
         plain = schema(**content).model_dump(mode="json", exclude_unset=True)
         return f"Asked for a handoff to {agent_name}.", {REQUEST: {"to": agent_name, "content": plain}}
 

@@ -7,6 +7,7 @@ order of the work that follows is found again from the stored reply by `next_wor
 from __future__ import annotations
 
 import difflib
+import hashlib
 import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -20,15 +21,32 @@ from pydantic import ValidationError
 from langgraph_handoff.agents import normal_args
 from langgraph_handoff.package import explain
 
-__all__ = ("REFUSED", "Ending", "Held", "Kind", "TurnPlan", "Work", "is_empty", "next_work", "plan_turn", "refusal", "result")
+__all__ = (
+    "NOT_NOW",
+    "REFUSED",
+    "Ending",
+    "Held",
+    "Kind",
+    "TurnPlan",
+    "Work",
+    "is_empty",
+    "is_spent",
+    "next_work",
+    "plan_turn",
+    "refusal",
+    "result",
+)
 
 Ending = Literal["transfer", "return", "close", "escalate", "decline"]
 Kind = Literal["read", "write"] | Ending
 
 REFUSED: Final = "handoff_refused"
-"""Key in a result's `additional_kwargs` that says that the runtime, not the tool, answered with a refusal."""
+"""Key in a result's `additional_kwargs` that says that the runtime, not the tool, answered with a refusal, and of which kind."""
 
+NOT_NOW: Final = "Not carried out in this turn; still available."
+"""Result of a handoff that stood behind another one."""
 _WORK: Final = ("read", "write")
+_SPENT: Final = ("withheld", "budget", "bounce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,7 @@ def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collectio
             results.append(refusal(call, _unknown(call["name"], held)))
         elif tool.withheld:
             withheld.append(call["name"])
-            results.append(refusal(call, tool.withheld))
+            results.append(refusal(call, tool.withheld, "withheld"))
         elif call["id"] in malformed:
             results.append(refusal(call, f"The arguments could not be read: {malformed[call['id']]}. Send one JSON object."))
         elif problem := _not_to_ask(tool, call):
@@ -111,7 +129,7 @@ def plan_turn(reply: AIMessage, held: Mapping[str, Held], *, used_ids: Collectio
                 ending = call
             else:
                 queued += [call] if tool.kind == "transfer" and call["name"] != ending["name"] else []
-                results.append(result(call, "Not carried out in this turn; still available."))
+                results.append(result(call, NOT_NOW))
         elif mark in seen:
             results.append(
                 result(call, f"The same call as {seen[mark]} in this message; it was carried out once. See its result.")
@@ -158,9 +176,14 @@ def result(call: ToolCall, text: str, **extra: Any) -> ToolMessage:
     return ToolMessage(text, tool_call_id=str(call["id"]), name=call["name"], id=f"{call['id']}:result", **extra)
 
 
-def refusal(call: ToolCall, text: str) -> ToolMessage:
+def refusal(call: ToolCall, text: str, kind: str = "refused") -> ToolMessage:
     """Return an error result that says that the call was not carried out, and why."""
-    return result(call, text, status="error", additional_kwargs={REFUSED: True})
+    return result(call, text, status="error", additional_kwargs={REFUSED: kind})
+
+
+def is_spent(message: ToolMessage) -> bool:
+    """Return whether a result refuses a handoff for a reason that ends with the user's turn: a new turn need not be told."""
+    return message.additional_kwargs.get(REFUSED) in _SPENT
 
 
 def _not_to_ask(held: Held, call: ToolCall) -> str:
@@ -197,9 +220,9 @@ def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, d
         (c.get("id"), c.get("name") or "unnamed", {}, c.get("error") or "not a JSON object") for c in reply.invalid_tool_calls
     ]
     for index, (call_id, name, sent, fault) in enumerate(given):
-        fresh = call_id if call_id and call_id not in taken else f"{prefix}:{index}"
+        fresh = call_id if call_id and call_id not in taken else _call_id(f"{prefix}:{index}")
         while fresh in taken:
-            fresh += "+"
+            fresh = _call_id(fresh)
         taken.add(fresh)
         changed = changed or fresh != call_id
         problem = fault if isinstance(sent, dict) else "they are not an object"
@@ -215,6 +238,11 @@ def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, d
     extra = {key: value for key, value in reply.additional_kwargs.items() if key not in {"tool_calls", "function_call"}}
     update = {"tool_calls": calls, "invalid_tool_calls": [], "content": content, "additional_kwargs": extra}
     return reply.model_copy(update=update), malformed
+
+
+def _call_id(seed: str) -> str:
+    """Return an id that every hosted provider takes: letters, digits and underscores, at most 40."""
+    return f"call_{hashlib.sha256(seed.encode()).hexdigest()[:24]}"
 
 
 def _block_type(block: Any) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, interrupt
 from pydantic import ValidationError
@@ -28,11 +28,11 @@ from langgraph_handoff.decisions import (
     request_payload,
     response_schema,
 )
-from langgraph_handoff.desk import Desk, tell
+from langgraph_handoff.desk import Desk, tell, user_messages
 from langgraph_handoff.gate import Asked, identified, ledger_call, operation_key, standing
 from langgraph_handoff.ledger import Ledger, WriteRecord
 from langgraph_handoff.package import HandoffPackage, explain
-from langgraph_handoff.state import Event, as_messages, event, last_user_text, unanswered
+from langgraph_handoff.state import Event, event, last_user_text, unanswered
 from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result
 
@@ -47,11 +47,16 @@ def approval(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> St
     """Find the first call of the turn that needs a decision, and ask about it."""
     messages: list[BaseMessage] = list(state.get("messages") or [])
     reply, open_ids = unanswered(messages)
-    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    agent = desk.author(reply, state)
+    if agent is None:
+        return Command(goto="intake")
     if reply is None or not open_ids:
-        return Command(goto=str(state.get("active_agent")))
+        return Command(goto=desk.catalog.owner(state.get("active_agent")) or "intake")
     gated = [call for call in reply.tool_calls if call["id"] in open_ids and desk.gated(agent, call["name"])]
     for place, call in enumerate(gated):
+        if call["name"] not in desk.kinds(agent):  # it was taken from the agent while the request was open
+            text = f"{agent} does not hold {call['name']} any more, so this call was not taken further."
+            return Command(update={"messages": [refusal(call, text)]}, goto="approval")
         ledger = desk.ledger_of(config, call["name"])
         try:
             asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
@@ -199,12 +204,7 @@ class _Sitting:
 
     def _again(self, record: WriteRecord, why: NotADecision) -> Command[Any]:
         """Keep the words that came instead of a decision, and ask again."""
-        kept: list[AnyMessage] = [
-            HumanMessage(message.content, id=message.id)
-            for given in why.messages
-            for message in as_messages(given)
-            if isinstance(message, HumanMessage)
-        ]
+        kept = user_messages(why.messages)
         count = sum(1 for each in self.state.get("events") or [] if each["kind"] == "not_a_decision")
         told = tell(
             [event("not_a_decision", self.agent, f"{record.request_id}:{count}", why=why.why, request_id=record.request_id)]

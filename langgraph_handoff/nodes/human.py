@@ -12,9 +12,10 @@ from langgraph.types import Command, interrupt
 
 from langgraph_handoff.agents import Human
 from langgraph_handoff.context import redacted
-from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
+from langgraph_handoff.decisions import words_in
+from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp, user_messages
 from langgraph_handoff.package import HandoffPackage
-from langgraph_handoff.state import Ownership, event, last_user_text, ownership_of, user_turn
+from langgraph_handoff.state import Ownership, event, last_user_text, ownership_of
 from langgraph_handoff.steps import Steps
 
 __all__ = ("human",)
@@ -30,15 +31,20 @@ def human(desk: Desk, person: Human, state: Mapping[str, Any], config: RunnableC
     ownership = ownership_of(state)
     package = state.get("handoff")
     package = package if isinstance(package, HandoffPackage) and package.to_agent == person.name else None
-    request_id = f"{case_id_of(state, config)}:{ownership.get('epoch', 0)}:{user_turn(messages)}"
-    answer = _answer(interrupt(_payload(desk, person, state, package, request_id)))
+    # Named by the last message, so that an answer to what stood there before is not taken for this one.
+    request_id = f"{case_id_of(state, config)}:{ownership.get('epoch', 0)}:{(messages[-1].id or '') if messages else ''}"
+    given = interrupt(_payload(desk, person, state, package, request_id))
+    answer = _answer(given)
+    if answer.get("request_id") not in (None, request_id):
+        answer = {}
     who = str(answer.get("by") or person.name)
-    target = answer.get("transfer_to")
-    if isinstance(target, str) and desk.catalog.owner(target) not in (None, person.name):
+    wanted = answer.get("transfer_to")
+    target = desk.catalog.owner(wanted) if isinstance(wanted, str) else None
+    if target is not None and target != person.name:
         return _handed_back(desk, person, state, config, target, str(answer.get("message") or ""), who)
     words = str(answer.get("message") or "").strip()
     if not words:
-        return Command(goto=person.name)
+        return Command(update={"messages": user_messages(words_in(given))}, goto=person.name)
     said = AIMessage(words, name=person.name, id=f"{request_id}:said")
     told = tell([event("answered", person.name, request_id, by=who)])
     if answer.get("close"):

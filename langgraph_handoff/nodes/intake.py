@@ -11,8 +11,9 @@ from langgraph.types import Command
 
 from langgraph_handoff.desk import Desk, case_id_of
 from langgraph_handoff.routing import Route, Router, RouteRequest
-from langgraph_handoff.state import Ownership, event, last_user_text, user_turn
+from langgraph_handoff.state import Ownership, event, last_user_text, unanswered, user_turn
 from langgraph_handoff.steps import Effect, Steps
+from langgraph_handoff.turn import refusal
 
 __all__ = ("intake", "needs_intake")
 
@@ -54,7 +55,11 @@ def intake(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Step
         given={},
         closed=False,
     )
-    update = {"active_agent": owner, "ownership": ownership, "case": {"case_id": case_id}, "events": [happened]}
+    update: dict[str, Any] = {"active_agent": owner, "ownership": ownership, "case": {"case_id": case_id}, "events": [happened]}
+    reply, open_ids = unanswered(messages)
+    if reply is not None and catalog.owner(reply.name) != owner:  # its agent cannot carry them out any more
+        text = f"{reply.name} is not there any more, so this call was not taken further."
+        update["messages"] = [refusal(call, text) for call in reply.tool_calls if call["id"] in open_ids]
     return Command(update=update, goto=owner)
 
 

@@ -17,8 +17,8 @@ from langgraph_handoff.desk import Desk, tell
 from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.state import Event, Ownership, event, ownership_of, unanswered
 from langgraph_handoff.steps import Effect, Steps
-from langgraph_handoff.tools import REQUEST
-from langgraph_handoff.turn import TurnPlan, is_empty, plan_turn
+from langgraph_handoff.tools import NOT_ALONE, REQUEST
+from langgraph_handoff.turn import NOT_NOW, TurnPlan, is_empty, is_spent, plan_turn
 
 __all__ = ("owner",)
 
@@ -29,7 +29,7 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
     """Take one turn."""
     messages: list[BaseMessage] = list(state.get("messages") or [])
     last, open_ids = unanswered(messages)
-    if last is not None and open_ids and last.name == agent.name:  # a run that was killed in the middle of a turn
+    if last is not None and open_ids and desk.catalog.owner(last.name) == agent.name:  # a run that was killed in the middle of a turn
         return Command(goto=desk.dispatch(last, open_ids, agent.name))
     direct = _direct_answer(desk, agent.name, messages)
     if direct is not None:
@@ -38,10 +38,13 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
         spoken = _reply(desk.rules.fallback, agent.name)
         gave_up = event("gave_up", agent.name, spoken.id or "", strikes=desk.strikes(agent.name, messages))
         return _answered(desk, agent.name, state, [spoken], [gave_up])
+    held = desk.holds(agent.name, state)
+    errand = _errand(desk, agent.name, state, last)
+    if errand is not None:
+        return _carried_out(desk, agent.name, state, plan_turn(errand, held, used_ids=_used_ids(messages)))
     view = _view(desk, agent, state)
     if agent.graph is not None:
         return (yield from _own_graph(desk, agent, state, view, config))
-    held = desk.holds(agent.name, state)
     model = desk.model(agent.name, held)
     reply: AIMessage = yield Effect(lambda: model.invoke(view, config), lambda: model.ainvoke(view, config))
     if is_empty(reply):
@@ -49,11 +52,23 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
         reply = yield Effect(lambda: model.invoke(again, config), lambda: model.ainvoke(again, config))
     if is_empty(reply):
         reply = reply.model_copy(update={"content": desk.rules.fallback})
-    used = {call["id"] for message in messages if isinstance(message, AIMessage) for call in message.tool_calls}
     if any(message.id == reply.id for message in messages):  # a known id would replace its message in the talk
         reply = reply.model_copy(update={"id": None})
-    plan = plan_turn(_named(reply, agent.name), held, used_ids={str(each) for each in used})
+    plan = plan_turn(_named(reply, agent.name), held, used_ids=_used_ids(messages))
     return _carried_out(desk, agent.name, state, plan)
+
+
+def _errand(desk: Desk, agent: str, state: Mapping[str, Any], last: AIMessage | None) -> AIMessage | None:
+    """Return the lender's next errand as a reply, when the one before has just come back: its model asked for both at once."""
+    ownership = ownership_of(state)
+    if ownership.get("how") != "return" or last is None or last.name == agent:
+        return None
+    asked = desk.errand(agent, ownership)
+    return AIMessage("", name=agent, tool_calls=[asked], id=f"{last.id}:errand") if asked else None
+
+
+def _used_ids(messages: Sequence[BaseMessage]) -> set[str]:
+    return {str(call["id"]) for message in messages if isinstance(message, AIMessage) for call in message.tool_calls}
 
 
 def _view(desk: Desk, agent: Agent, state: Mapping[str, Any]) -> list[BaseMessage]:
@@ -64,7 +79,8 @@ def _view(desk: Desk, agent: Agent, state: Mapping[str, Any]) -> list[BaseMessag
         edge = desk.catalog.edge_between(package.from_agent, agent.name)
     chosen = edge.input_filter if edge else None
     notes = [spent] if spent else []
-    return [*build_view(agent, state, notes=notes, max_tokens=desk.rules.max_view_tokens, input_filter=chosen)]
+    limit = desk.rules.max_view_tokens
+    return [*build_view(agent, state, notes=notes, max_tokens=limit, input_filter=chosen, hidden=is_spent)]
 
 
 def _carried_out(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) -> Command[Any]:
@@ -102,7 +118,10 @@ def _answered(
 def _queued(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) -> Ownership:
     ownership = ownership_of(state)
     edges = desk.catalog.edges[agent]
-    waiting = [{"from": agent, "to": edges[call["name"]].to, "content": dict(call["args"])} for call in plan.queued]
+    waiting = [
+        {"from": agent, "to": edges[call["name"]].to, "tool": call["name"], "content": call["args"], "turn": ownership["turn"]}
+        for call in plan.queued
+    ]
     ownership["queue"] = [*(ownership.get("queue") or []), *waiting]
     return ownership
 
@@ -144,12 +163,23 @@ def _own_graph(desk: Desk, agent: Agent, state: Mapping[str, Any], view: list[Ba
     written = [_named(each, agent.name) if isinstance(each, AIMessage) else each for each in fresh]
     asked = next((each for each in written if isinstance(each, ToolMessage) and _request(each)), None)
     if asked is None:
+        if chosen := _first_of_several(written):
+            return Command(update={"messages": chosen}, goto="transfer")
         if not any(isinstance(each, AIMessage) and str(each.text).strip() for each in written):
             written.append(_reply(desk.rules.fallback, agent.name))
         return _answered(desk, agent.name, state, written, [])
     # The request's result is taken out, so that the call is open and `transfer` gives it its one result.
     cut = written[: written.index(asked)]
     return Command(update={"messages": cut}, goto="transfer")
+
+
+def _first_of_several(written: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the talk of a graph that ended on several handoffs, with the first of them open; empty when it ended otherwise."""
+    start = next((i for i in range(len(written) - 1, -1, -1) if isinstance(written[i], AIMessage)), len(written))
+    asked = [each for each in written[start:] if isinstance(each, ToolMessage) and NOT_ALONE in (each.artifact or ())]
+    kept: list[BaseMessage] = [each for each in written if each not in asked]
+    later = [each.model_copy(update={"content": NOT_NOW, "artifact": None}) for each in asked[1:]]
+    return [*kept, *later] if asked else []
 
 
 def _request(message: ToolMessage) -> Mapping[str, Any] | None:

@@ -10,7 +10,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from langgraph_handoff.state import as_messages
+from langgraph_handoff.desk import Desk
+from langgraph_handoff.state import REMOVED_BY, as_messages
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.turn import result
 
@@ -18,21 +19,28 @@ __all__ = ("RUNTIME_KEYS", "one_result", "tools")
 
 RUNTIME_KEYS = frozenset({"active_agent", "ownership", "handoff", "events"})
 """State that tools may read but only nodes write: a tool cannot move a case."""
+_EXTRA = frozenset({"human", "system", "remove"})
+"""Messages that a tool may write besides its result."""
 
 
-def tools(runners: Mapping[str, ToolNode], sent: Mapping[str, Any], config: RunnableConfig) -> Steps:
+def tools(desk: Desk, runners: Mapping[str, ToolNode], sent: Mapping[str, Any], config: RunnableConfig) -> Steps:
     """Run one call and give it exactly one result.
 
     Args:
+        desk: What nodes share.
         runners: A ToolNode for each agent.
         sent: `{"call", "agent", "then"}`, as `Desk.dispatch` makes it. ToolNode reads the state from the channels, so
             nothing of it is copied into the checkpoint.
         config: The run's config.
     """
-    call, runner = sent["call"], runners[sent["agent"]]
+    call, agent = sent["call"], desk.catalog.owner(sent["agent"])
+    runner = runners.get(agent or "")
+    if runner is None:  # the agent, or all that it could read with, was taken away while the call was under way
+        return Command(goto="intake")
     out = yield Effect(lambda: runner.invoke([call], config), lambda: runner.ainvoke([call], config))
     message, update = one_result(call, out)
-    return Command(update={**update, "messages": [*update.get("messages", []), message]}, goto=sent["then"])
+    then = agent if sent["then"] == sent["agent"] else sent["then"]
+    return Command(update={**update, "messages": [*update.get("messages", []), message]}, goto=then)
 
 
 def one_result(call: Any, out: Any) -> tuple[ToolMessage, dict[str, Any]]:
@@ -56,11 +64,15 @@ def one_result(call: Any, out: Any) -> tuple[ToolMessage, dict[str, Any]]:
                 others.append(message)  # type: ignore[arg-type]
             elif message.tool_call_id == call["id"]:
                 answers.append(message)
-    extra = [message for message in others if message.type in {"human", "system"} or isinstance(message, RemoveMessage)]
+    extra = [_removal(call, each) if isinstance(each, RemoveMessage) else each for each in others if each.type in _EXTRA]
     if extra:
         update["messages"] = extra
     chosen = answers[0] if answers else result(call, "Done; the tool gave no result.")
     return chosen.model_copy(update={"id": f"{call['id']}:result", "name": call["name"]}), update
+
+
+def _removal(call: Any, removal: RemoveMessage) -> RemoveMessage:
+    return removal.model_copy(update={"additional_kwargs": {REMOVED_BY: call["id"]}})
 
 
 def _outputs(out: Any) -> list[Any]:

@@ -7,6 +7,7 @@ others. Nothing moves before everything was checked; what fails is a result for 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -38,7 +39,9 @@ _SHOWN: Final = 400
 def transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
     """Carry out the call that ends the turn, or give a lent case back after its owner has answered."""
     reply, open_ids = unanswered(state.get("messages") or [])
-    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    agent = desk.author(reply, state)
+    if agent is None:
+        return Command(goto="intake")
     call = next((each for each in reply.tool_calls if each["id"] in open_ids), None) if reply else None
     move = _Move(desk, state, config, agent, reply)
     if call is None:
@@ -118,7 +121,7 @@ class _Move:
         if target is None:
             return self._stay(call, "invalid", "Nobody lent you this case, so there is nobody to give it back to.")
         try:
-            package = self._package(None, target, call["args"])
+            package = self._report(target, call["args"])
         except PackageError as error:
             return self._stay(call, "invalid", f"{error}")
         stack = [*(self.ownership.get("stack") or [])][:-1]
@@ -167,9 +170,9 @@ class _Move:
             return Command(goto=END)
         rule = stack.pop()["rule"]
         summary = (str(self.reply.text) if spoken is None else spoken)[:_LONGEST]
-        package = self._package(None, target, {"reason": f"{self.agent} has answered the user.", "summary": summary})
+        package = self._report(target, {"reason": f"{self.agent} has answered the user.", "summary": summary})
         done = event(advance(TRANSFER, "accepted", "return"), self.agent, f"{self.reply.id}:back", **self._detail(package))
-        goto = target if rule == "report" else END
+        goto = target if rule == "report" or self.desk.errand(target, self.ownership) else END
         return self._moved(package, stack, written, [done], target, how="return", goto=goto)
 
     # What is checked.
@@ -211,6 +214,15 @@ class _Move:
             permissions=tuple(sorted(self.desk.catalog.tools.get(target, ()))),
         )
 
+    def _report(self, lender: str, content: Mapping[str, Any]) -> HandoffPackage:
+        """Return the package of a case that goes back.
+
+        While the lender's next errand waits, the report is kept in the case file too: the next package takes this one's place.
+        """
+        if self.desk.errand(lender, self.ownership):
+            content = {**content, "completed_actions": [f"{self.agent} reported: {content.get('summary', '')}"]}
+        return self._package(None, lender, content)
+
     def _beside(self) -> list[str]:
         """Return the results of the calls that stood beside the handoff: the sender could not tell of them yet."""
         if self.reply is None:
@@ -246,6 +258,8 @@ class _Move:
         given = self.ownership.get("given") or {}
         if given.get("from") != package.to_agent or given.get("to") != self.agent:
             return ""
+        if given.get("asked") not in (None, _mark(package)):
+            return ""  # a worker that has reported may be asked something else
         since = _since(self.messages, given["message"])
         if any(isinstance(each, HumanMessage) for each in since) or any(self._is_news(each) for each in since):
             return ""
@@ -292,6 +306,8 @@ class _Move:
         held = self.ownership
         last = self.reply.id if self.reply else ""
         step = {"from": self.agent, "to": target, "message": last, "known": _known(package)}
+        if how == "return" and self.held is not None:
+            step["asked"] = _mark(self.held)
 
         counted = held.get("turn_hops", 0) + (how == "handoff")
         queue = [item for item in held.get("queue") or [] if item["to"] != target]
@@ -322,7 +338,13 @@ class _Move:
         """Answer the call with a refusal; the sender keeps the case and its budget."""
         events = [each for each in earlier if not isinstance(each, str)]
         events.append(event(kind, self.agent, self._id(call), reason=text))
-        return Command(update={"messages": [refusal(call, text)], "events": tell(events)}, goto=self.agent)
+        return Command(update={"messages": [refusal(call, text, kind)], "events": tell(events)}, goto=self.agent)
+
+    def _dropped(self, call: ToolCall, kind: str, text: str) -> Command[Any]:
+        """Tell the owner why a follow-up was not opened; it does not wait any more, so the next `close_case` gets past it."""
+        told = event(kind, self.agent, self._id(call), reason=text)
+        update = {"messages": [refusal(call, text, kind)], "events": tell([told]), "ownership": self.ownership}
+        return Command(update=update, goto=self.agent)
 
     def _follow_up(self, call: ToolCall, queue: Sequence[Mapping[str, Any]], said: AIMessage) -> Command[Any]:
         """Open the first waiting follow-up instead of closing; one that is not valid is dropped with an event."""
@@ -331,12 +353,15 @@ class _Move:
         edge = self.desk.catalog.edge_between(str(first["from"]), str(first["to"])) or Handoff(to=str(first["to"]))
         if first["to"] == self.agent or self.desk.catalog.owner(str(first["to"])) is None:
             return self.close(call)
+        if edge.approval:
+            text = f"The follow-up for {edge.to} needs a person's approval and was not opened."
+            return self._dropped(call, "declined", f"{text} Hand it over yourself, or close the case.")
         try:
             package = self._package(edge, edge.to, first["content"])
         except PackageError as error:
-            return self._stay(call, "invalid", f"The follow-up for {edge.to} has no valid package: {error}")
+            return self._dropped(call, "invalid", f"The follow-up for {edge.to} has no valid package: {error}")
         if reason := self._declines(edge, package):
-            return self._stay(call, "declined", f"The follow-up for {edge.to} was declined: {reason}")
+            return self._dropped(call, "declined", f"The follow-up for {edge.to} was declined: {reason}")
         opened = event("accepted", edge.to, self._id(call), **self._detail(package), follow_up=True)
         text = f"Your part is closed; {edge.to} has the case for the follow-up."
         return self._moved(package, [], [result(call, text), said], [opened], edge.to)
@@ -376,7 +401,16 @@ def _known(package: HandoffPackage) -> list[str]:
     """Return what a package says is known, each as one short text that can be compared."""
     named = {**package.known_facts, **package.artifacts}
     told = [*(f"{name}={value!r}" for name, value in named.items()), *package.completed_actions]
-    return [hashlib.sha256(each.encode()).hexdigest()[:16] for each in told]
+    return [_hashed(each) for each in told]
+
+
+def _mark(package: HandoffPackage) -> str:
+    """Return what a package asks for, as one short text that can be compared."""
+    return _hashed(json.dumps(package.content(), sort_keys=True))
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _since(messages: Sequence[BaseMessage], message_id: str) -> Sequence[BaseMessage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -25,6 +25,8 @@ from langgraph_handoff.turn import next_work, refusal, result
 
 __all__ = ("write",)
 
+PROBE: Final = "probe"
+"""Who approved another attempt when a tool's probe said that the write did not happen."""
 _T = TypeVar("_T")
 
 
@@ -32,7 +34,9 @@ def write(desk: Desk, runners: Mapping[str, ToolNode], state: Mapping[str, Any],
     """Carry out the turn's next write if the ledger says that it is approved."""
     messages: list[BaseMessage] = list(state.get("messages") or [])
     reply, open_ids = unanswered(messages)
-    agent = str((reply.name if reply else None) or state.get("active_agent"))
+    agent = desk.author(reply, state)
+    if agent is None:
+        return Command(goto="intake")
     work = next_work(reply, open_ids, desk.kinds(agent)) if reply else None
     if reply is None or work is None or work.kind != "write":
         return Command(goto=agent if reply is None else desk.dispatch(reply, open_ids, agent))
@@ -148,13 +152,16 @@ class _Write:
         if probe is None:
             return record
         try:
-            found = yield Effect(lambda: probe(dict(record.args)), lambda: _maybe_awaited(probe, dict(record.args)))
+            # As the tool gets them: the operation's id tells an approved repeat from the same write done before.
+            args = self._call(record)["args"]
+            found = yield Effect(lambda: probe(args), lambda: _maybe_awaited(probe, args))
         except Exception:  # noqa: BLE001 (a probe that fails cannot tell)
             return record
-        if found is None:
+        # Once more on the probe's word, then a person: a tool that fails every time would run without end under one approval.
+        if found is None or (found is False and record.approver == PROBE):
             return record
         if found is False:
-            return (yield ledger_call(self.ledger, "move", record, "retry", approver="probe", decided_at=time.time()))
+            return (yield ledger_call(self.ledger, "move", record, "retry", approver=PROBE, decided_at=time.time()))
         said = "The probe found that it happened." if found is True else found
         return (yield ledger_call(self.ledger, "move", record, "confirm", result=said, finished_at=time.time()))
 

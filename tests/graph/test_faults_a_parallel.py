@@ -6,10 +6,14 @@ import time
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
 
-from langgraph_handoff import privileged
+from langgraph_handoff import Agent, Handoff, create_handoff_graph, create_handoff_tool, decide, hops, privileged
 from langgraph_handoff.storage import Storage
-from langgraph_handoff.testing import call, history_faults
+from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
 from tests.conftest import Desk, model_of, run, say
 
 WAYS = ("sync", "async")
@@ -50,6 +54,57 @@ async def test_a1_a_call_beside_a_handoff_keeps_its_result(
     assert history_faults(out["messages"]) == []
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a1_wherever_the_handoff_stands(desk: Desk, config: Any, way: str, turn: int, place: int) -> None:
+    """A1: before, between or behind other calls, in the first turn or a later one, a handoff loses none and comes last."""
+
+    def fail(amount: float) -> str:
+        """Fail."""
+        raise ValueError("no luck")
+
+    beside = [call("charge", amount=1), call("fail", amount=2)]
+    beside.insert(place, call("transfer_to_bob", reason="r"))
+    graph = desk(
+        alice={"turns": [*["not yet"] * (turn - 1), beside], "tools": [charge, fail], "handoffs": ["bob"]},
+        bob={"turns": ["hello", "again"]},
+    )
+    for number in range(turn):
+        out = await run(graph, say(f"hi {number}"), config, way)
+    assert ran == [1]
+    assert out["active_agent"] == "bob"
+    assert [m.name for m in out["messages"] if m.type == "tool"] == [each["name"] for each in beside]
+    told = model_of(graph, "bob").prompts[0][0].text
+    assert "charged 1.0" in told
+    assert "no luck" in told
+    assert history_faults(out["messages"]) == []
+    assert (await run(graph, say("more"), config, way))["messages"][-1].text == "again"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a1_a_call_that_pauses_holds_the_handoff_back(desk: Desk, storage: Storage, config: Any, way: str) -> None:
+    """A1: a tool that asks a question beside a handoff gets its answer, and the case moves after that, with the answer."""
+
+    def ask(question: str) -> str:
+        """Ask a person."""
+        return f"told {interrupt(question)}"
+
+    calls = [call("transfer_to_bob", reason="r"), call("charge", amount=1), call("ask", question="which?")]
+    graph = desk(
+        storage=storage,
+        alice={"turns": [calls], "tools": [ask, charge], "handoffs": ["bob"]},
+        bob={"turns": ["hello"]},
+    )
+    out = await run(graph, say("hi"), config, way)
+    (paused,) = out["__interrupt__"]
+    assert out["active_agent"] == "alice"
+    out = await run(graph, Command(resume={paused.id: "this one"}), config, way)
+    assert (out["active_agent"], ran) == ("bob", [1])
+    assert "told this one" in model_of(graph, "bob").prompts[0][0].text
+    assert history_faults(out["messages"]) == []
+
+
 @pytest.mark.parametrize("count", [2, 5])
 async def test_a1_many_calls_beside_a_handoff(desk: Desk, config: Any, count: int) -> None:
     """A1: any number of calls beside a handoff run once each and in the history's order of the calls."""
@@ -63,19 +118,20 @@ async def test_a1_many_calls_beside_a_handoff(desk: Desk, config: Any, count: in
     assert [m.text for m in out["messages"] if m.name == "charge"] == [f"charged {float(i)}" for i in range(count)]
 
 
-def test_a2_the_first_of_two_handoffs_wins_always(desk: Desk) -> None:
-    """A2: of two handoffs in one turn the first in the message is carried out, 30 times of 30, and both have a result."""
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", [["bob", "carol"], ["carol", "bob"], ["carol", "bob", "carol", "bob"]])
+async def test_a2_the_first_of_several_handoffs_wins_always(desk: Desk, way: str, order: list[str]) -> None:
+    """A2: of several handoffs in one turn the first in the message is carried out, 30 times of 30, and each has a result."""
     for number in range(30):
         graph = desk(
             alice={
-                "turns": [[call("transfer_to_bob", reason="r"), call("transfer_to_carol", reason="later")]],
+                "turns": [[call(f"transfer_to_{name}", reason=str(i)) for i, name in enumerate(order)]],
                 "handoffs": ["bob", "carol"],
             },
-            bob={"turns": ["hello"]},
-            carol={"turns": []},
+            **{name: {"turns": ["hello"] if name == order[0] else []} for name in ("bob", "carol")},
         )
-        out = graph.invoke(say("hi"), {"configurable": {"thread_id": str(number)}})
-        assert out["active_agent"] == "bob"
+        out = await run(graph, say("hi"), {"configurable": {"thread_id": str(number)}}, way)
+        assert (out["active_agent"], out["handoff"].reason) == (order[0], "0")
         assert history_faults(out["messages"]) == []
 
 
@@ -94,6 +150,69 @@ def test_a2_the_second_destination_is_queued_and_told(desk: Desk, config: Any) -
     assert out["active_agent"] == "carol"
     assert [m.text for m in out["messages"] if m.type == "ai" and m.text] == ["my part is done", "the other thing is done"]
     assert history_faults(out["messages"]) == []
+
+
+def delegating(desk: Desk, workers: str, *, rule: str = "report", **more: Any) -> Any:
+    """A supervisor that delegates to every worker in its first turn."""
+    return desk(
+        sup={
+            "turns": [[call(f"transfer_to_{name}", reason=f"ask {name}") for name in workers], "done", "later"],
+            "handoffs": [Handoff(to=name, on_reply=rule) for name in sorted(workers)],  # type: ignore[arg-type]
+        },
+        **{name: {"turns": [f"{name} says {ord(name)}"], **more.get(name, {})} for name in sorted(workers)},
+        options=more.get("options"),
+        storage=more.get("storage"),
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("workers", ["ab", "ba", "cab"])
+async def test_a3_each_of_several_delegations_runs_once(desk: Desk, way: str, workers: str) -> None:
+    """A3: a supervisor that delegates to several workers in one turn gets every report, in order, before it is asked again."""
+    for number in range(30 if workers == "ab" else 3):
+        graph = delegating(desk, workers)
+        config = {"configurable": {"thread_id": str(number)}}
+        out = await run(graph, say("hi"), config, way)
+        assert hops(graph, config) == ["sup", *(each for name in workers for each in (name, "sup"))]
+        assert [len(model_of(graph, name).prompts) for name in ("sup", *workers)] == [2, *[1] * len(workers)]
+        shown = "\n".join(m.text for m in model_of(graph, "sup").prompts[1])
+        assert all(f"{name} says {ord(name)}" in shown for name in workers)
+        assert out["messages"][-1].text == "done"
+        assert out["ownership"]["queue"] == []
+        assert history_faults(out["messages"]) == []
+
+
+def test_a3_lent_cases_are_answered_one_after_the_other(desk: Desk, storage: Storage, config: Any) -> None:
+    """A3: with the rule `return` each worker answers the user, the lender's model is not asked, and the lender owns the case."""
+    graph = delegating(desk, "ab", rule="return", storage=storage)
+    out = graph.invoke(say("hi"), config)
+    assert [m.text for m in out["messages"] if m.type == "ai" and m.text] == ["a says 97", "b says 98"]
+    assert (out["active_agent"], len(model_of(graph, "sup").prompts)) == ("sup", 1)
+    assert graph.invoke(say("more"), config)["messages"][-1].text == "done"
+
+
+def test_a3_a_delegation_that_cannot_be_carried_out_is_told(desk: Desk, config: Any) -> None:
+    """A3: when the second worker declines, or the budget ends with the first, the supervisor is told and answers."""
+    for options, worker in (({}, {"requires": ("order",)}), ({"max_handoffs": 1}, {})):
+        graph = delegating(desk, "ab", b={"turns": [], **worker}, options=options)
+        out = graph.invoke(say("hi"), {"configurable": {"thread_id": str(options)}})
+        (refused,) = [m for m in model_of(graph, "sup").prompts[1] if m.type == "tool"]
+        assert (refused.name, refused.status) == ("transfer_to_b", "error")
+        assert (out["active_agent"], out["messages"][-1].text) == ("sup", "done")
+        assert history_faults(out["messages"]) == []
+
+
+def test_a3_new_words_of_the_user_come_before_the_rest_of_a_delegation(desk: Desk, config: Any) -> None:
+    """A3: when the user has spoken meanwhile, the supervisor decides: the second delegation waits as a follow-up in its view."""
+    worker = {"turns": [call("charge", amount=1), "a says 97"], "tools": [privileged(charge)]}
+    graph = delegating(desk, "ab", a=worker, b={"turns": []})
+    graph.invoke(say("hi"), config)
+    graph.invoke(say("only a, please"), config)
+    out = decide(graph, config, "approve", by="ana")
+    assert (out["active_agent"], out["messages"][-1].text) == ("sup", "done")
+    shown = "\n".join(m.text for m in model_of(graph, "sup").prompts[1])
+    assert "ask b" in shown
+    assert "only a, please" in shown
 
 
 def test_a3_both_results_of_two_reads_come_back(desk: Desk, config: Any) -> None:
@@ -133,8 +252,6 @@ async def test_a5_a_slow_call_ends_before_the_receiver_is_asked(desk: Desk, conf
 
 def test_a_write_beside_a_handoff_finishes_first(desk: Desk, storage: Storage, config: Any) -> None:
     """A privileged write beside a handoff is asked, carried out and told before the case moves."""
-    from langgraph_handoff import decide
-
     graph = desk(
         storage=storage,
         alice={
@@ -172,3 +289,28 @@ def test_a7_the_refused_destination_is_neutral_and_still_offered(desk: Desk, con
     assert texts[0] == "Not carried out in this turn; still available."
     assert out["active_agent"] == "carol"
     assert "transfer_to_carol" in model_of(graph, "alice").offered[1]
+
+
+def direct_price(item: str) -> str:
+    """Look up a price."""
+    return f"{item} costs 5"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", [["bob", "carol"], ["carol", "bob"], ["price", "bob", "carol"], ["carol", "price", "bob"]])
+async def test_a2_a_graph_of_its_own_that_ends_on_several_handoffs(way: str, config: Any, order: list[str]) -> None:
+    """A2: of several handoff calls of an agent that is a compiled graph the first is carried out, and each call has its result."""
+    price = StructuredTool.from_function(direct_price, name="price", return_direct=True)
+    calls = [call("price", item="x") if name == "price" else call(f"transfer_to_{name}", reason="r") for name in order]
+    offered = [create_handoff_tool(agent_name=name) for name in ("bob", "carol")]
+    inner = create_agent(ScriptedChatModel([calls], agent="alice"), tools=[price, *offered])
+    others = [
+        Agent(name=name, description=name, model=ScriptedChatModel([f"{name} here"], agent=name)) for name in ("bob", "carol")
+    ]
+    alice = Agent(name="alice", description="A", graph=inner, handoffs=["bob", "carol"])
+    graph = create_handoff_graph([alice, *others], default_active_agent="alice").compile(checkpointer=InMemorySaver())
+    out = await run(graph, say("hi"), config, way)
+    first = next(name for name in order if name != "price")
+    assert (out["active_agent"], out["messages"][-1].text) == (first, f"{first} here")
+    assert [m.text for m in out["messages"] if m.name == "price"] == ["x costs 5"] * order.count("price")
+    assert history_faults(out["messages"]) == []

@@ -12,6 +12,7 @@ from langgraph.prebuilt import InjectedState
 from langgraph.types import Command
 
 from langgraph_handoff import decide, privileged
+from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import call, history_faults
 from tests.conftest import Desk, model_of, say
 
@@ -38,7 +39,8 @@ def test_b1_a_turn_that_ends_on_results_is_answered_by_them(desk: Desk, config: 
     assert graph.invoke(say("more"), config)["messages"][-1].text == "later"
 
 
-def test_b2_b3_no_prompt_has_a_call_that_its_agent_cannot_make(desk: Desk, config: Any) -> None:
+@pytest.mark.parametrize("context", ["brief", "own", "full"])
+def test_b2_b3_no_prompt_has_a_call_that_its_agent_cannot_make(desk: Desk, config: Any, context: str) -> None:
     """B2, B3: over several handoffs no model sees a call to a tool that it does not hold, nor what it returned."""
     graph = desk(
         alice={
@@ -49,15 +51,20 @@ def test_b2_b3_no_prompt_has_a_call_that_its_agent_cannot_make(desk: Desk, confi
             ],
             "tools": [read_card],
             "handoffs": ["bob"],
+            "context": context,
         },
-        bob={"turns": [call("transfer_to_alice", reason="back", known_facts={"n": 1}), "hello"], "handoffs": ["alice"]},
+        bob={
+            "turns": [call("transfer_to_alice", reason="back", known_facts={"n": 1}), "hello"],
+            "handoffs": ["alice"],
+            "context": context,
+        },
     )
     graph.invoke(say("hi"), config)
     for agent in ("alice", "bob"):
         model = model_of(graph, agent)
         for prompt, offered in zip(model.prompts, model.offered, strict=True):
             made = {c["name"] for m in prompt if isinstance(m, AIMessage) for c in m.tool_calls}
-            assert made <= {*offered, "transfer_to_bob", "transfer_to_alice"}
+            assert made <= set(offered)
             if agent == "bob":
                 assert "9931" not in "\n".join(m.text for m in prompt)
                 assert "read_card" not in made
@@ -91,6 +98,40 @@ def test_b5_removed_messages_do_not_come_back(desk: Desk, config: Any) -> None:
     assert history_faults(out["messages"]) == []
 
 
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("what", ["all", "ids"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_b5_a_tool_that_clears_the_talk_spares_its_own_turn(
+    desk: Desk, storage: Storage, config: Any, beside: bool, what: str, order: int
+) -> None:
+    """B5: a tool may replace the whole talk by a summary; its own turn stays answerable and a handoff beside it is carried out."""
+
+    @tool
+    def compact(call_id: Annotated[str, InjectedToolCallId], state: Annotated[dict[str, Any], InjectedState]) -> Command[Any]:
+        """Replace the talk by a summary."""
+        ids = [REMOVE_ALL_MESSAGES] if what == "all" else [str(m.id) for m in state["messages"]]
+        gone = [RemoveMessage(id=each) for each in ids]
+        return Command(update={"messages": [*gone, HumanMessage("summary of all"), ToolMessage("ok", tool_call_id=call_id)]})
+
+    move = call("transfer_to_bob", reason="r")
+    graph = desk(
+        storage=storage,
+        alice={
+            "turns": ["fine", *([[call("compact"), move][::order]] if beside else [call("compact"), move])],
+            "tools": [compact],
+            "handoffs": ["bob"],
+        },
+        bob={"turns": ["hello"], "context": "full"},
+    )
+    graph.invoke(say("old"), config)
+    out = graph.invoke(say("older"), config)
+    assert (out["active_agent"], out["messages"][-1].text) == ("bob", "hello")
+    assert [m.text for m in out["messages"] if m.type == "human"] == ["summary of all"]
+    assert [m.name for m in out["messages"] if m.type == "tool"] == ["compact", "transfer_to_bob"][:: order if beside else 1]
+    assert history_faults(out["messages"]) == []
+    assert not [m for m in model_of(graph, "bob").prompts[0] if m.text in ("old", "older", "fine")]
+
+
 def test_b5_removing_everything_is_honoured(desk: Desk, config: Any) -> None:
     """B5: the host's own REMOVE_ALL mark clears the talk and keeps what is written behind it."""
     graph = desk(alice={"turns": ["fine", "fine again"]})
@@ -120,10 +161,15 @@ def test_b8_thinking_does_not_cross_a_handoff(desk: Desk, config: Any) -> None:
         [{"type": "reasoning", "reasoning": "secret thought"}, {"type": "text", "text": "moving"}],
         tool_calls=[call("transfer_to_bob", call_id="c1", reason="r")],
     )
-    graph = desk(alice={"turns": [thought], "handoffs": ["bob"]}, bob={"turns": ["hello"]})
+    graph = desk(
+        alice={"turns": [thought, "alice again"], "handoffs": ["bob"]},
+        bob={"turns": ["hello", call("transfer_to_alice", known_facts={"n": 1})], "handoffs": ["alice"], "context": "full"},
+    )
     out = graph.invoke(say("hi"), config)
     assert "secret thought" not in str(model_of(graph, "bob").prompts[0])
     assert out["messages"][-1].text == "hello"
+    assert graph.invoke(say("more"), config)["messages"][-1].text == "alice again"
+    assert "secret thought" not in str(model_of(graph, "alice").prompts[1])
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
@@ -142,6 +188,22 @@ def test_b10_one_result_per_call_after_a_decision(desk: Desk, config: Any, decis
 def _send(to: str) -> str:
     """Send a mail."""
     return f"sent to {to}"
+
+
+@pytest.mark.parametrize("decisions", [("approve", "reject"), ("reject", "approve"), ("reject", "reject"), ("edit", "approve")])
+def test_b10_one_result_per_call_whatever_is_decided_about_each(desk: Desk, config: Any, decisions: tuple[str, ...]) -> None:
+    """B10: two gated calls beside a read and a handoff have one result each, in call order, whatever is decided."""
+    calls = [call("send", to="a"), call("read_card", user="u"), call("transfer_to_bob", reason="r"), call("send", to="b")]
+    graph = desk(
+        alice={"turns": [calls], "tools": [read_card, privileged(_send)], "handoffs": ["bob"]},
+        bob={"turns": ["hello"]},
+    )
+    graph.invoke(say("hi"), config)
+    for decision in decisions:
+        out = decide(graph, config, decision, by="ana", args={"to": "x"} if decision == "edit" else None)
+    assert [m.name for m in out["messages"] if m.type == "tool"] == [each["name"] for each in calls]
+    assert out["active_agent"] == "bob"
+    assert history_faults(out["messages"]) == []
 
 
 def test_a_message_of_the_user_does_not_come_between_call_and_result(desk: Desk, config: Any) -> None:
@@ -186,3 +248,20 @@ def test_a_tool_that_fails_gives_an_error_result(desk: Desk, config: Any) -> Non
     assert failed.status == "error"
     assert "no luck" in failed.text
     assert out["messages"][-1].text == "done"
+
+
+@pytest.mark.parametrize("items", [["a"], ["a", "b"]])
+def test_b1_a_handoff_beside_a_direct_answer_is_carried_out(desk: Desk, config: Any, items: list[str]) -> None:
+    """B1: `return_direct` results beside a handoff are told to the receiver, who answers."""
+    graph = desk(
+        alice={
+            "turns": [[*(call("price", item=each) for each in items), call("transfer_to_bob", reason="r")]],
+            "tools": [price],
+            "handoffs": ["bob"],
+        },
+        bob={"turns": ["hello"]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert (out["active_agent"], out["messages"][-1].text) == ("bob", "hello")
+    assert all(f"{each} costs 5" in model_of(graph, "bob").prompts[0][0].text for each in items)
+    assert history_faults(out["messages"]) == []

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Send
 
 from langgraph_handoff import (
@@ -48,6 +48,25 @@ async def test_c1_a_graph_inside_a_larger_graph_keeps_its_owner(way: str) -> Non
     assert out["active_agent"] == "bob"
     assert out["messages"][-1].text == "still me"
     assert len({m.id for m in out["messages"]}) == len(out["messages"]) == 6
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_c1_a_graph_with_a_memory_of_its_own_keeps_its_owner(way: str) -> None:
+    """C1: inside a graph that shares the messages only, `checkpointer=True` keeps the owner, and no message stands twice."""
+    bob = ScriptedChatModel(["hello", "still me"], agent="bob")
+    alice = ScriptedChatModel([call("transfer_to_bob", reason="r")], agent="alice")
+    inner = create_handoff_graph(
+        [Agent(name="alice", description="A", model=alice, handoffs=["bob"]), Agent(name="bob", description="B", model=bob)],
+        default_active_agent="alice",
+    ).compile(checkpointer=True)
+    outer = StateGraph(MessagesState)
+    outer.add_node("desk", inner)
+    outer.add_edge(START, "desk")
+    graph = outer.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    await run(graph, say("hi"), config, way)  # type: ignore[arg-type]
+    out = await run(graph, say("and now?"), config, way)  # type: ignore[arg-type]
+    assert [m.text for m in out["messages"] if m.type != "tool"] == ["hi", "", "hello", "and now?", "still me"]
 
 
 def _goto(form: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
@@ -12,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import InjectedState
 from langgraph.types import Command
 
-from langgraph_handoff import Agent, HandoffState, create_handoff_graph
+from langgraph_handoff import Agent, Handoff, HandoffPackage, HandoffState, create_handoff_graph, decide, privileged
 from langgraph_handoff.testing import ScriptedChatModel, assert_package, call, history_faults
 from tests.conftest import Desk, model_of, run, say
 
@@ -51,6 +52,25 @@ async def test_d1_facts_that_a_tool_wrote_cross_the_handoff_once(config: Any, wa
         state_schema=State,
     ).compile(checkpointer=InMemorySaver())
     out = await run(graph, say("hi"), config, way)
+    assert next(m.text for m in out["messages"] if m.name == "peek") == "A-77 ['order=A-77']"
+
+
+@pytest.mark.parametrize("first", ["write", "handoff"])
+def test_d1_facts_that_an_approved_write_noted_cross_the_handoff_once(config: Any, first: str) -> None:
+    """D1: state that a privileged write notes beside a handoff reaches the receiver exactly once."""
+    calls = [call("note", order="A-77"), call("transfer_to_bob", reason="r")]
+    alice = ScriptedChatModel([calls if first == "write" else calls[::-1]], agent="alice")
+    bob = ScriptedChatModel([call("peek"), "done"], agent="bob")
+    graph = create_handoff_graph(
+        [
+            Agent(name="alice", description="A", model=alice, tools=[privileged(note)], handoffs=["bob"]),
+            Agent(name="bob", description="B", model=bob, tools=[peek]),
+        ],
+        default_active_agent="alice",
+        state_schema=State,
+    ).compile(checkpointer=InMemorySaver())
+    graph.invoke(say("hi"), config)
+    out = decide(graph, config, "approve", by="ana")
     assert next(m.text for m in out["messages"] if m.name == "peek") == "A-77 ['order=A-77']"
 
 
@@ -138,6 +158,34 @@ async def test_d4_a_bad_package_is_an_error_result_and_moves_nothing(desk: Desk,
     assert out.get("handoff") is None
     assert history_faults(out["messages"]) == []
     assert out["messages"][-1].text == "I answer myself"
+
+
+class Refund(HandoffPackage):
+    """What a refund desk needs."""
+
+    order_id: str
+    amount: Decimal
+
+
+@pytest.mark.parametrize("how", ["agent", "edge"])
+@pytest.mark.parametrize("wrong", [{}, {"order_id": "A"}, {"order_id": "A", "amount": "much"}, {"order_id": 7, "amount": "1"}])
+def test_d4_a_typed_brief_is_held_to_its_type(desk: Desk, config: Any, how: str, wrong: Any) -> None:
+    """D4: a destination's own package class is asked for and checked; what is wrong is named, and the right one arrives typed."""
+    edge = Handoff(to="bob", package=Refund) if how == "edge" else "bob"
+    graph = desk(
+        alice={
+            "turns": [call("transfer_to_bob", **wrong), call("transfer_to_bob", order_id="A", amount="2.50")],
+            "handoffs": [edge],
+        },
+        bob={"turns": ["hello"], "package": Refund if how == "agent" else HandoffPackage},
+    )
+    out = graph.invoke(say("hi"), config)
+    failed = next(m for m in out["messages"] if m.type == "tool")
+    assert failed.status == "error"
+    assert "order_id" in failed.text or "amount" in failed.text
+    assert isinstance(out["handoff"], Refund)
+    assert (out["handoff"].amount, out["ownership"]["turn_hops"]) == (Decimal("2.50"), 1)
+    assert "2.50" in model_of(graph, "bob").prompts[0][0].text
 
 
 def test_d5_the_receiver_gets_the_user_s_question(desk: Desk, config: Any) -> None:

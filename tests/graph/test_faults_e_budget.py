@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from langgraph_handoff import Human, hops
+from langgraph_handoff import Handoff, Human, hops
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
 from tests.conftest import Desk, model_of, run, say
@@ -45,6 +45,23 @@ async def test_e1_two_agents_that_hand_on_for_ever_are_stopped(desk: Desk, confi
     assert out["messages"][-1].text
     assert history_faults(out["messages"]) == []
     assert len(model_of(graph, "alice").prompts) + len(model_of(graph, "bob").prompts) <= budget + 4
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("size", [3, 4, 7])
+async def test_e1_a_ring_of_agents_is_stopped(desk: Desk, storage: Storage, config: Any, way: str, size: int) -> None:
+    """E1: agents that hand on in a ring, where nothing goes straight back, are stopped by the budget too, in every turn."""
+    names = [f"agent{number}" for number in range(size)]
+    ring = dict(zip(names, [*names[1:], names[0]], strict=True))
+    graph = desk(
+        **{name: {"turns": ping_pong(target, news=False), "handoffs": [target]} for name, target in ring.items()},
+        storage=storage,
+    )
+    for turn in range(2):
+        out = await run(graph, say(str(turn)), config, way)
+        assert out["ownership"]["turn_hops"] == 6
+        assert (out["messages"][-1].type, bool(out["messages"][-1].text)) == ("ai", True)
+        assert history_faults(out["messages"]) == []
 
 
 def test_e1_a_case_without_news_does_not_go_back(desk: Desk, config: Any) -> None:
@@ -95,8 +112,6 @@ def test_e2_a_sender_that_delegated_already_sees_it(desk: Desk, config: Any) -> 
         told = any("bob" in m.text and "Summary" in m.text for m in messages)
         return "final" if done or told else call("transfer_to_bob", reason="r")
 
-    from langgraph_handoff import Handoff
-
     graph = desk(
         alice={"turns": ScriptedChatModel([once], loop=True, agent="alice"), "handoffs": [Handoff(to="bob", on_reply="report")]},
         bob={"turns": ["it is 5"]},
@@ -125,16 +140,60 @@ def test_e4_the_budget_counts_handoffs_not_model_calls(desk: Desk, config: Any) 
     assert graph.invoke(say("hi"), config)["active_agent"] == "bob"
 
 
-def test_e5_bounces_of_an_earlier_turn_are_not_in_the_next_prompt(desk: Desk, config: Any) -> None:
-    """E5: after a turn that hit the limit the next turn has a fresh budget, works, and shows none of the other's bounces."""
-    graph = bouncing(desk, news=True, max_handoffs=3)
-    graph.invoke(say("hi"), config)
-    before = len(model_of(graph, "bob").prompts)
+@pytest.mark.parametrize("news", [True, False])
+@pytest.mark.parametrize("budget", [1, 3, 6])
+def test_e5_bounces_of_an_earlier_turn_are_not_in_the_next_prompt(desk: Desk, config: Any, budget: int, news: bool) -> None:
+    """E5: after a turn that hit the limit the next turn has a fresh budget, and its first prompt shows no bounce."""
+    graph = bouncing(desk, news=news, max_handoffs=budget)
+    held = graph.invoke(say("hi"), config)
+    assert history_faults(held["messages"]) == []
+    models = {name: model_of(graph, name) for name in ("alice", "bob")}
+    before = {name: len(model.prompts) for name, model in models.items()}
     out = graph.invoke(say("again"), config)
-    assert out["ownership"]["turn_hops"] == 3
-    for prompt in model_of(graph, "bob").prompts[before:]:
-        assert len(prompt) < 12
+    first = models[held["active_agent"]].prompts[before[held["active_agent"]]]
+    assert [m for m in first if m.type == "tool" or getattr(m, "tool_calls", [])] == []
+    assert [m.text for m in first if m.type == "human"][-1] == "again"
+    assert out["ownership"]["turn_hops"] == (budget if news else 1)
     assert out["messages"][-1].text
+
+
+def test_e5_words_and_work_of_an_earlier_turn_stay(desk: Desk, config: Any) -> None:
+    """E5: what was said and found beside a bounce is still in the next prompt."""
+
+    def look() -> str:
+        """Look."""
+        return "seen it"
+
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="r"), "x"], "handoffs": ["bob"]},
+        bob={
+            "turns": [
+                ["let me ask alice", call("transfer_to_alice", reason="r")],
+                [call("look"), call("transfer_to_alice", reason="r")],
+                "an answer",
+                "later",
+            ],
+            "tools": [look],
+            "handoffs": ["alice"],
+        },
+        options={"max_handoffs": 1},
+    )
+    graph.invoke(say("hi"), config)
+    graph.invoke(say("more"), config)
+    prompt = model_of(graph, "bob").prompts[-1]
+    assert [c["name"] for m in prompt for c in getattr(m, "tool_calls", [])] == ["look", "transfer_to_alice"]
+    assert {"let me ask alice", "seen it", "an answer"} <= {m.text for m in prompt}
+
+
+def test_e5_what_a_destination_wanted_is_still_shown(desk: Desk, config: Any) -> None:
+    """E5: a refusal that says what the destination needs is no bounce and stays in the sender's next prompt."""
+    graph = desk(
+        alice={"turns": [call("transfer_to_bob", reason="r"), "what is your number?", "thanks"], "handoffs": ["bob"]},
+        bob={"turns": [], "requires": ("number",)},
+    )
+    graph.invoke(say("hi"), config)
+    graph.invoke(say("it is 7"), config)
+    assert "it needs number" in "\n".join(m.text for m in model_of(graph, "alice").prompts[-1])
 
 
 def test_a_cap_per_case_lives_over_turns_and_restarts(desk: Desk, tmp_path: Any, config: Any) -> None:
@@ -156,3 +215,20 @@ def test_an_empty_reply_is_asked_again_once_and_never_the_answer(desk: Desk, con
     out = graph.invoke(say("hi"), config)
     assert out["messages"][-1].text == ("second try" if turns[1] else "Sorry.")
     assert len(model_of(graph, "alice").prompts) == 2
+
+
+@pytest.mark.parametrize(("second", "carried"), [("the price", False), ("the colour", True)])
+def test_e2_a_worker_is_asked_the_same_thing_once_and_another_thing_again(
+    desk: Desk, config: Any, second: str, carried: bool
+) -> None:
+    """E2: what a worker has reported on is not asked of it again in the turn; another question is."""
+    graph = desk(
+        alice={
+            "turns": [call("transfer_to_bob", reason="the price"), call("transfer_to_bob", reason=second), "final"],
+            "handoffs": [Handoff(to="bob", on_reply="report")],
+        },
+        bob={"turns": ["five", "red"]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert hops(graph, config) == ["alice", "bob", "alice", *(["bob", "alice"] if carried else [])]
+    assert out["messages"][-1].text == "final"

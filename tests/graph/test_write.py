@@ -204,6 +204,42 @@ async def test_a_probe_clears_up_an_unknown_outcome(desk: Desk, config: Any, fou
         assert found in [m.text for m in snapshot.values["messages"] if m.type == "tool"][0]
 
 
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_a_write_that_fails_every_time_is_tried_once_more_and_then_asked_about(desk: Desk, config: Any, way: str) -> None:
+    """A probe that finds nothing allows one more attempt; when that fails too, a person decides."""
+    graph = desk(alice={"turns": [call("fail", order="A"), "told"], "tools": [privileged(fail, probe=lambda args: False)]})
+    await run(graph, say("hi"), config, way)
+    await adecide(graph, config, "approve", by="ana") if way == "async" else decide(graph, config, "approve", by="ana")
+    assert ran == ["A", "A"]
+    (asked,) = graph.get_state(config).interrupts
+    assert asked.value["handoff"]["kind"] == "unknown"
+    decide(graph, config, "abandon", by="ana")
+    assert ran == ["A", "A"]
+    assert graph.get_state(config).values["messages"][-1].text == "told"
+
+
+def test_a_probe_tells_an_approved_repeat_from_the_write_before_it(desk: Desk, config: Any) -> None:
+    """The probe is called as the tool is, with the operation's id: the first write is no proof of its approved repeat."""
+    paid: list[str] = []
+    failures = iter([False, True, False])
+
+    def pay(order: str, operation: str) -> str:
+        """Pay, but for the second attempt, which fails before anything happens."""
+        if next(failures):
+            raise ConnectionError("the line went dead")
+        paid.append(operation)
+        return "paid"
+
+    tool = privileged(pay, idempotency_key="operation", probe=lambda args: args["operation"] in paid)
+    graph = desk(alice={"turns": [call("pay", order="A"), "told", call("pay", order="A"), "told again"], "tools": [tool]})
+    graph.invoke(say("pay A"), config)
+    decide(graph, config, "approve", by="ana")
+    graph.invoke(say("pay A once more"), config)
+    decide(graph, config, "approve", by="ana")
+    assert len(paid) == len(set(paid)) == 2
+    assert graph.get_state(config).values["messages"][-1].text == "told again"
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("event", "runs"), [("approve", 1), ("start", 1), ("finish", 1)])
 @pytest.mark.parametrize("way", ["sync", "async"])

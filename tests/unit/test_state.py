@@ -13,12 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.errors import EmptyChannelError, InvalidUpdateError
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from langgraph_handoff import HandoffPackage, connect
 from langgraph_handoff.errors import PackageError, UnknownPackageTypeError, UnsupportedSchemaVersionError
-from langgraph_handoff.state import HandoffChannel, append_events, append_messages, merge_case, unanswered, user_turn
+from langgraph_handoff.state import (
+    REMOVED_BY,
+    SNAPSHOT_FREQUENCY,
+    HandoffChannel,
+    append_events,
+    append_messages,
+    merge_case,
+    unanswered,
+    user_turn,
+)
 from langgraph_handoff.testing import call, history_faults
-from tests.conftest import Desk, say
+from tests.conftest import Desk, run, say
 
 ids = st.sampled_from(["a", "b", "c", "d"])
 texts = st.text(max_size=3)
@@ -28,7 +38,8 @@ messages: st.SearchStrategy[BaseMessage] = st.one_of(
     st.builds(lambda t: HumanMessage(t), texts),
     st.builds(lambda i, t, c: AIMessage(t, id=i, tool_calls=[call("f", call_id=each) for each in c]), ids, texts, calls),
     st.builds(lambda c, t: ToolMessage(t, tool_call_id=c, id=f"{c}:result"), st.sampled_from(["x", "y", "z"]), texts),
-    st.builds(lambda i: RemoveMessage(id=i), ids),
+    st.builds(lambda i: RemoveMessage(id=i), st.one_of(ids, st.just(REMOVE_ALL_MESSAGES))),
+    st.builds(lambda i, c: RemoveMessage(id=i, additional_kwargs={REMOVED_BY: c}), ids, st.sampled_from(["x", "y"])),
 )
 writes = st.lists(st.one_of(messages, st.lists(messages, max_size=3)), max_size=6)
 
@@ -70,6 +81,42 @@ def test_results_stand_behind_their_message_in_the_order_of_its_calls(order: lis
     talk = append_messages([], [asking, HumanMessage("hurry", id="h"), *results])
     assert [m.id for m in talk] == ["a", "x", "y", "z", "h"]
     assert history_faults(talk) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.permutations(["x", "y", "z", "talk", "other"]), st.integers(0, 5))
+def test_results_find_their_place_from_anywhere(order: list[str], cut: int) -> None:
+    """In whatever order and batches results and words arrive, the talk is one that providers take, in call order."""
+    asking = AIMessage("", id="a", tool_calls=[call("f", call_id=each) for each in ("x", "y", "z")])
+    came: list[Any] = [
+        ToolMessage(each, tool_call_id=each, id=each) if each in "xyz" else HumanMessage(each, id=each) for each in order
+    ]
+    talk = append_messages(append_messages([], [asking, *came[:cut]]), [came[cut:]])
+    assert [m.id for m in talk[:4]] == ["a", "x", "y", "z"]
+    assert [m.id for m in talk[4:]] == [each for each in order if each not in "xyz"]
+    assert history_faults(talk) == []
+
+
+@pytest.mark.parametrize("target", [REMOVE_ALL_MESSAGES, "a", "x", "h", "unknown"])
+@pytest.mark.parametrize("by", ["y", None])
+def test_a_tool_s_removal_spares_the_message_that_called_it(target: str, by: str | None) -> None:
+    """What a tool removes never takes its own call away, nor that call's siblings; what a user removes is removed."""
+    asking = AIMessage("", id="a", tool_calls=[call("f", call_id="x"), call("f", call_id="y")])
+    talk: list[Any] = [HumanMessage("hi", id="h"), asking, ToolMessage("x", tool_call_id="x", id="x")]
+    removal = RemoveMessage(id=target, additional_kwargs={REMOVED_BY: by} if by else {})
+    left = {m.id for m in append_messages(talk, [[removal]])}
+    gone = {"h", "a", "x"} if target == REMOVE_ALL_MESSAGES else {target}
+    assert left == {"h", "a", "x"} - (gone - {"a", "x"} if by else gone)
+
+
+def test_messages_without_an_id_get_the_same_one_again() -> None:
+    """An id that was missing depends on place and content: a replay gives it again, and equal words said twice stand twice."""
+    given_: list[Any] = ["same", "same", AIMessage("same"), ToolMessage("same", tool_call_id="x")]
+    once = append_messages([], given_)
+    assert (
+        shown(once) == shown(append_messages([], given_)) == shown(append_messages(append_messages([], given_[:2]), given_[2:]))
+    )
+    assert len({m.id for m in once}) == 4
 
 
 @pytest.mark.parametrize("written", ["hi", ("user", "hi"), {"role": "user", "content": "hi"}, [("user", "hi")]])
@@ -159,21 +206,34 @@ def test_open_calls_and_turns_are_found() -> None:
     assert user_turn(talk) == "h"
 
 
-@pytest.mark.parametrize("turns", [3, 40])
-def test_a_cold_read_equals_the_live_state(desk: Desk, tmp_path: Path, config: Any, turns: int) -> None:
-    """A fresh graph reads from the file what the live one has, around whole copies of the talk too."""
-    from langgraph_handoff.state import SNAPSHOT_FREQUENCY
-
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_a_cold_read_equals_the_live_state(desk: Desk, tmp_path: Path, config: Any, way: str) -> None:
+    """A fresh graph reads from the file what the live one has, after every turn around a whole copy of the talk."""
     file = str(tmp_path / "cases.db")
+    copies, counted, checked = 0, 0, 0
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
     with connect(file) as storage:
-        graph = desk(storage=storage, alice={"turns": ["words"] * turns})
-        for turn in range(turns):
-            out = graph.invoke(say(str(turn)), config)
-    with connect(file) as storage:
-        cold = desk(storage=storage, alice={}).get_state(config).values
-    assert shown(cold["messages"]) == shown(out["messages"])
-    assert cold["events"] == out["events"]
-    assert turns < 40 or 2 * turns > SNAPSHOT_FREQUENCY // 2
+        turns = [each for number in range(40) for each in (call("look", call_id=f"c{number}"), f"words {number}")]
+        graph = desk(storage=storage, alice={"turns": turns, "tools": [look]})
+        for turn in range(40):
+            out = await run(graph, say(str(turn)), config, way)
+            counters = (graph.get_state(config).metadata or {}).get("counters_since_delta_snapshot", {})
+            since = counters.get("messages", (0, 0))[0]
+            copies += since < counted
+            counted = since
+            if turn and not 12 < since < SNAPSHOT_FREQUENCY - 12:
+                checked += 1
+                with connect(file) as other:
+                    cold = desk(storage=other, alice={}).get_state(config).values
+                assert shown(cold["messages"]) == shown(out["messages"])
+                assert cold["events"] == out["events"]
+    assert copies >= 1
+    assert checked >= 4
+    assert len(out["messages"]) == 160
 
 
 PROGRAM = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
 
 from langgraph_handoff.testing import call, history_faults
-from langgraph_handoff.turn import Held, is_empty, next_work, plan_turn
+from langgraph_handoff.turn import Held, is_empty, is_spent, next_work, plan_turn, refusal
 
 
 def _made(name: str) -> StructuredTool:
@@ -104,6 +105,7 @@ def test_every_call_is_answered_or_carried_out_exactly_once(good: Any, bad: Any,
     ids = [each["id"] for each in plan.reply.tool_calls]
     assert len(ids) == len(set(ids)) == len(good) + len(bad)
     assert not set(ids) & used
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", str(each)) for each in ids)  # the ids that every hosted provider takes
     assert plan.reply.invalid_tool_calls == []
     fates = [
         *(r.tool_call_id for r in plan.results),
@@ -169,3 +171,44 @@ def test_a_foreign_tool_s_refusal_helps() -> None:
     assert "close, look, pay, to_a, to_b" in refused.text
     (near,) = plan_turn(reply("pays"), HELD).results
     assert "Did you mean pay?" in near.text
+
+
+WORK: list[tuple[str, list[str], set[str], tuple[str, list[str]] | None]] = [
+    ("reads together", ["look", "look", "pay", "to_a"], set(), ("read", ["0", "1"])),
+    ("then the write", ["look", "look", "pay", "to_a"], {"0", "1"}, ("write", ["2"])),
+    ("then the ending", ["look", "look", "pay", "to_a"], {"0", "1", "2"}, ("transfer", ["3"])),
+    ("then nothing", ["look", "look", "pay", "to_a"], {"0", "1", "2", "3"}, None),
+    ("a write first", ["pay", "look", "pay"], set(), ("write", ["0"])),
+    ("reads between writes", ["pay", "look", "pay", "look"], {"0"}, ("read", ["1"])),
+    ("the ending waits for what stands behind it", ["to_a", "pay", "look"], set(), ("write", ["1"])),
+    ("reads over the ending", ["look", "close", "look"], set(), ("read", ["0", "2"])),
+    ("a read that is still open", ["look", "look"], {"0"}, ("read", ["1"])),
+    ("a tool that was removed since", ["gone", "to_a"], set(), ("read", ["0"])),
+]
+
+
+@pytest.mark.parametrize(("names", "answered", "expected"), [pytest.param(*row[1:], id=row[0]) for row in WORK])
+def test_the_next_work_of_a_stored_reply(names: list[str], answered: set[str], expected: Any) -> None:
+    """What comes next is found again from the stored reply and its open calls, as a restarted process must."""
+    said = reply(*names)
+    work = next_work(said, {str(each["id"]) for each in said.tool_calls} - answered, KINDS)
+    assert (work and (work.kind, [each["id"] for each in work.calls])) == expected
+
+
+@pytest.mark.parametrize("sent", [None, "x", 7, ["n", 1]])
+def test_arguments_of_another_type_are_answered(sent: Any) -> None:
+    """Arguments that are no object are answered with an error, and the stored call has readable ones."""
+    said = AIMessage("", id="m").model_copy(
+        update={"tool_calls": [{"name": "look", "args": sent, "id": "1", "type": "tool_call"}]}
+    )
+    plan = plan_turn(said, HELD)
+    assert (plan.work, plan.reply.tool_calls[0]["args"], plan.results[0].status) == ((), {}, "error")
+    assert "Send one JSON object" in plan.results[0].text
+
+
+@pytest.mark.parametrize(
+    ("kind", "spent"), [("withheld", True), ("budget", True), ("bounce", True), ("declined", False), ("refused", False)]
+)
+def test_refusals_that_end_with_the_turn_are_known(kind: str, spent: bool) -> None:
+    """A handoff that was one too many concerns its turn only; any other refusal says something that lasts."""
+    assert is_spent(refusal(call("to_a", call_id="1"), "no", kind)) is spent

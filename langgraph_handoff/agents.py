@@ -335,11 +335,8 @@ def _privileges(tools: Mapping[str, Mapping[str, BaseTool]]) -> dict[str, Privil
         for name, held in named.items():
             privilege = getattr(held, "privilege", None)
             holders.setdefault(name, []).append(agent)
-            if isinstance(privilege, Privilege) and found.setdefault(name, privilege) != privilege:
-                raise CatalogError(
-                    problem=f"the privileged tool '{name}' of '{agent}' has other rules than at {holders[name][:-1]}, and one of them "
-                    "would be no gate; mark it once and give every agent that one"
-                )
+            if isinstance(privilege, Privilege):
+                found.setdefault(name, privilege)
     for name in found:
         if len(holders[name]) > 1:
             warnings.warn(

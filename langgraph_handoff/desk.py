@@ -234,7 +234,7 @@ def user_messages(given: Sequence[Any]) -> list[AnyMessage]:
         try:
             said = as_messages(each)
         except Exception:  # noqa: BLE001 (a client may send anything)
-            continue
+            said = []
         kept += [HumanMessage(message.content, id=message.id) for message in said if isinstance(message, HumanMessage)]
     return kept
 

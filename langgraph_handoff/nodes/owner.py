@@ -29,7 +29,7 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
     """Take one turn."""
     messages: list[BaseMessage] = list(state.get("messages") or [])
     last, open_ids = unanswered(messages)
-    if last is not None and open_ids and desk.catalog.owner(last.name) == agent.name:  # a run that was killed in the middle of a turn
+    if last is not None and open_ids and desk.catalog.owner(last.name) == agent.name:  # a run was killed in the middle of a turn
         return Command(goto=desk.dispatch(last, open_ids, agent.name))
     direct = _direct_answer(desk, agent.name, messages)
     if direct is not None:

@@ -285,7 +285,7 @@ def _shape(answer: Any) -> Decision | NotADecision:
     if "decisions" not in answer or "verdict" in answer:
         return _decision(answer)
     given = answer["decisions"]
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 1:
+    if not isinstance(given, Sequence) or len(given) != 1:
         return NotADecision(why=_ONE)
     return _decision(given[0]) if isinstance(given[0], Mapping) else NotADecision(why=_NOT_UNDERSTOOD)
 

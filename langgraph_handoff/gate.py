@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.messages import AIMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
@@ -20,9 +20,9 @@ from langgraph_handoff.desk import Desk, case_id_of, tell
 from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, digest_of, identity_key
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
-from langgraph_handoff.turn import refusal
+from langgraph_handoff.turn import refusal, result
 
-__all__ = ("Asked", "identified", "ledger_call", "operation_key", "settle_transfer", "standing", "wanted")
+__all__ = ("Asked", "identified", "ledger_call", "operation_key", "recorded", "settle_transfer", "standing", "wanted")
 
 SCHEMA_VERSION: Final = 1
 """Part of every operation's key; raise it when the meaning of the key changes."""
@@ -138,6 +138,12 @@ def _asked_anew(call: ToolCall, proposal: Proposal, rows: list[WriteRecord], dig
         return ask(record=None, seq=last.seq + 1, kind=proposal.kind, barred=barred)
     known = done or (last if last.state == "abandoned" else None)
     return ask(record=None, seq=last.seq + 1, kind="repeat" if known else proposal.kind, earlier=known)
+
+
+def recorded(call: ToolCall, record: WriteRecord) -> ToolMessage:
+    """Return the result that the ledger holds of a write that is done, as the result of `call`."""
+    kept = record.result if isinstance(record.result, dict) and "content" in record.result else {"content": str(record.result)}
+    return result(call, kept["content"], status=kept.get("status", "success"))
 
 
 def settle_transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Steps:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, interrupt
 from pydantic import ValidationError
@@ -29,7 +29,7 @@ from langgraph_handoff.decisions import (
     response_schema,
 )
 from langgraph_handoff.desk import Desk, tell, user_messages
-from langgraph_handoff.gate import Asked, identified, ledger_call, operation_key, standing
+from langgraph_handoff.gate import Asked, identified, ledger_call, operation_key, recorded, standing
 from langgraph_handoff.ledger import Ledger, WriteRecord
 from langgraph_handoff.package import HandoffPackage, explain
 from langgraph_handoff.state import Event, event, last_user_text, unanswered
@@ -147,6 +147,8 @@ class _Sitting:
         story = self._story(record, decision)
         if decision.type == "respond":
             return self._go_on(story, [result(self.call, decision.message or "")])
+        if self.asked.kind == "repeat" and self.asked.earlier is not None and self.asked.earlier.state == "done":
+            return self._go_on(story, [self._as_before(self.asked.earlier, decision)])
         return self._refused(self._rejection(decision), story, case={"refused": [self._refusal_line(record, decision)]})
 
     def _edited(self, record: WriteRecord, decision: Decision) -> Steps:
@@ -304,6 +306,13 @@ class _Sitting:
         who = decision.by or "the reviewer"
         why = f": {decision.message}" if decision.message else " and gave no reason"
         return f"{self.call['name']} was rejected by {who}{why}. Nothing was done."
+
+    def _as_before(self, earlier: WriteRecord, decision: Decision) -> ToolMessage:
+        """Answer a repeat that was not wanted with what the write gave when it was done; nothing was lost, so it is no error."""
+        message = recorded(self.call, earlier)
+        why = f": {decision.message}" if decision.message else ""
+        note = f"[{decision.by or 'The reviewer'} did not let it run again{why}. This is the result of the time before.]"
+        return message.model_copy(update={"content": f"{note}\n{message.text}"})
 
     def _refusal_line(self, record: WriteRecord, decision: Decision) -> str:
         given = ", ".join(f"{key}={_shown(value)}" for key, value in record.args.items())

@@ -57,7 +57,7 @@ def intake(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Step
     )
     update: dict[str, Any] = {"active_agent": owner, "ownership": ownership, "case": {"case_id": case_id}, "events": [happened]}
     reply, open_ids = unanswered(messages)
-    if reply is not None and catalog.owner(reply.name) != owner:  # its agent cannot carry them out any more
+    if kind == "stale_owner" and reply is not None and catalog.owner(reply.name) != owner:
         text = f"{reply.name} is not there any more, so this call was not taken further."
         update["messages"] = [refusal(call, text) for call in reply.tool_calls if call["id"] in open_ids]
     return Command(update=update, goto=owner)

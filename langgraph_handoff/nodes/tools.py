@@ -13,7 +13,7 @@ from langgraph.types import Command
 from langgraph_handoff.desk import Desk
 from langgraph_handoff.state import REMOVED_BY, as_messages
 from langgraph_handoff.steps import Effect, Steps
-from langgraph_handoff.turn import result
+from langgraph_handoff.turn import refusal, result
 
 __all__ = ("RUNTIME_KEYS", "one_result", "tools")
 
@@ -34,12 +34,15 @@ def tools(desk: Desk, runners: Mapping[str, ToolNode], sent: Mapping[str, Any], 
         config: The run's config.
     """
     call, agent = sent["call"], desk.catalog.owner(sent["agent"])
-    runner = runners.get(agent or "")
-    if runner is None:  # the agent, or all that it could read with, was taken away while the call was under way
+    if agent is None:
         return Command(goto="intake")
+    then = agent if sent["then"] == sent["agent"] else sent["then"]
+    runner = runners.get(agent)
+    if runner is None:
+        text = f"{agent} does not hold {call['name']} any more, so this call was not taken further."
+        return Command(update={"messages": [refusal(call, text)]}, goto=then)
     out = yield Effect(lambda: runner.invoke([call], config), lambda: runner.ainvoke([call], config))
     message, update = one_result(call, out)
-    then = agent if sent["then"] == sent["agent"] else sent["then"]
     return Command(update={**update, "messages": [*update.get("messages", []), message]}, goto=then)
 
 

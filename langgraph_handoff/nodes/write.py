@@ -16,12 +16,12 @@ from langgraph.types import Command
 from langgraph_handoff.agents import Privilege
 from langgraph_handoff.desk import Desk, tell
 from langgraph_handoff.errors import LedgerError, WriteInProgressError, WriteNotApplied
-from langgraph_handoff.gate import Asked, ledger_call, standing
+from langgraph_handoff.gate import Asked, ledger_call, recorded, standing
 from langgraph_handoff.ledger import Ledger, WriteRecord, attempt, canonical_json, owner_alive
 from langgraph_handoff.nodes.tools import one_result
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
-from langgraph_handoff.turn import next_work, refusal, result
+from langgraph_handoff.turn import next_work, refusal
 
 __all__ = ("write",)
 
@@ -167,11 +167,9 @@ class _Write:
 
     def recorded(self, record: WriteRecord) -> ToolMessage:
         """Return the result that was recorded, marked as such."""
-        kept = (
-            record.result if isinstance(record.result, dict) and "content" in record.result else {"content": str(record.result)}
+        return self._explained(recorded(self.call, record), record).model_copy(
+            update={"additional_kwargs": {"handoff_replayed": True}}
         )
-        message = result(self.call, kept["content"], status=kept.get("status", "success"))
-        return self._explained(message, record).model_copy(update={"additional_kwargs": {"handoff_replayed": True}})
 
     def _call(self, record: WriteRecord) -> ToolCall:
         """Return the call as approved: the ledger's arguments, never the state's."""

@@ -8,6 +8,7 @@ import pytest
 from langgraph.types import Command
 
 from langgraph_handoff import create_handoff_graph, privileged
+from langgraph_handoff.errors import NoOpenRequestError, StaleRequestError
 from langgraph_handoff.testing import call, history_faults
 from tests.conftest import Desk, run, say
 
@@ -32,6 +33,9 @@ NO_DECISIONS: list[tuple[str, Any]] = [
     ("inbox ignore", [{"type": "ignore", "args": None}]),
     ("a chat string", "yes"),
     ("approve as words", "approve"),
+    ("a folded message", {"role": "user", "content": "never mind"}),
+    ("folded words", {"messages": "never mind"}),
+    ("folded nonsense", {"messages": [5, {"no": "message"}]}),
     ("folded chat input", {"messages": [{"role": "user", "content": "never mind"}]}),
     ("an empty object", {}),
     ("an empty list", []),
@@ -91,7 +95,13 @@ async def test_what_is_not_a_decision_keeps_the_request_open(desk: Desk, config:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [("please hurry", "please hurry"), ({"messages": [{"role": "user", "content": "never mind"}]}, "never mind")],
+    [
+        ("please hurry", "please hurry"),
+        ({"role": "user", "content": "never mind"}, "never mind"),
+        ({"messages": "never mind"}, "never mind"),
+        ({"resume": "please hurry"}, "please hurry"),
+        ({"messages": [{"role": "user", "content": "never mind"}]}, "never mind"),
+    ],
 )
 def test_words_that_come_as_an_answer_are_kept(desk: Desk, config: Any, answer: Any, words: str) -> None:
     """A chat message that a client folds into its answer stands in the talk and in the next form of the request."""
@@ -100,6 +110,22 @@ def test_words_that_come_as_an_answer_are_kept(desk: Desk, config: Any, answer: 
     out = graph.invoke(Command(resume=answer), config)
     assert out["__interrupt__"][0].value["handoff"]["latest_user_message"] == words
     assert words in [m.text for m in out["messages"] if m.type == "human"]
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_an_answer_keyed_by_the_interrupt_s_id_is_for_that_one_only(desk: Desk, config: Any, way: str) -> None:
+    """`{interrupt_id: answer}` answers that interrupt; a key that is not open is refused by name and runs nothing."""
+    graph = paused(desk)
+    out = await run(graph, say("refund me"), config, way)
+    key = out["__interrupt__"][0].id
+    with pytest.raises(StaleRequestError, match="is not open"):
+        await run(graph, Command(resume={"0" * 32: {"type": "approve"}}), config, way)
+    assert ran == []
+    await run(graph, Command(resume={key: {"decisions": [{"type": "approve"}]}}), config, way)
+    assert ran == [("A", 84.5)]
+    with pytest.raises(NoOpenRequestError):
+        await run(graph, Command(resume={key: {"type": "approve"}}), config, way)
+    assert ran == [("A", 84.5)]
 
 
 @pytest.mark.parametrize("button", ["goto", "update_state"])

@@ -249,5 +249,5 @@ def test_constraints_stay_over_hops_and_secrets_do_not_cross(desk: Desk, config:
     out = graph.invoke(say("hi"), config)
     assert "no phone calls" in model_of(graph, "carol").prompts[0][0].text
     shown = str(model_of(graph, "bob").prompts) + str(model_of(graph, "carol").prompts) + str(out["handoff"]) + str(out["case"])
-    assert "4111" not in shown
-    assert "sk-proj" not in shown
+    assert shown.count("[redacted]") >= 2
+    assert not [secret for secret in secrets.values() if secret in shown]

@@ -1,4 +1,4 @@
-"""Transfer: acceptance, rules of return, follow-ups, stale owners, people as owners."""
+"""Transfer: acceptance, rules of return, follow-ups, stale owners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langgraph.types import Command
 
-from langgraph_handoff import Handoff, HandoffPackage, Human, connect, hops
+from langgraph_handoff import Handoff, HandoffPackage, connect, decide, hops, privileged
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import assert_package, call, history_faults
 from tests.conftest import Desk, model_of, run, say
@@ -108,8 +108,6 @@ def test_what_counts_as_news_for_a_way_back(desk: Desk, config: Any, news: str) 
         "action": {"completed_actions": ["did it"]},
     }.get(news, {})
     first: list[Any] = {"tool": [call("look")], "decision": [call("look")], "user": ["which one?"]}.get(news, [])
-    from langgraph_handoff import decide, privileged
-
     graph = desk(
         alice={"turns": [call("transfer_to_bob", reason="r"), "alice again"], "handoffs": ["bob"]},
         bob={
@@ -296,53 +294,6 @@ def test_a_closed_case_is_opened_again_by_the_entry_agent(desk: Desk, config: An
     assert hops(graph, config) == ["alice", "bob", "done", "alice"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"decisions": [{"type": "respond", "message": "I am Ana"}]},
-        {"decisions": [{"type": "edit", "edited_action": {"name": "reply_to_user", "args": {"message": "I am Ana"}}}]},
-        [{"type": "response", "args": "I am Ana"}],
-        {"message": "I am Ana", "by": "ana"},
-    ],
-)
-@pytest.mark.parametrize("way", ["sync", "async"])
-async def test_a_person_owns_a_case_and_answers(desk: Desk, storage: Storage, config: Any, answer: Any, way: str) -> None:
-    """A case that is escalated waits for the person, whose words reach the user; no model is asked meanwhile."""
-    graph = desk(Human(description="People"), storage=storage, alice={"turns": [call("escalate", reason="too hard")]})
-    out = await run(graph, say("hi"), config, way)
-    assert out["active_agent"] == "human"
-    assert out["__interrupt__"][0].value["handoff"]["package"]["reason"] == "too hard"
-    out = await run(graph, Command(resume=answer), config, way)
-    assert (out["messages"][-1].text, out["messages"][-1].name) == ("I am Ana", "human")
-    out = await run(graph, say("thanks"), config, way)
-    assert out["__interrupt__"][0].value["handoff"]["latest_user_message"] == "thanks"
-    assert len(model_of(graph, "alice").prompts) == 1
-
-
-def test_a_person_hands_a_case_back_to_an_agent(desk: Desk, config: Any) -> None:
-    """A person may hand the case to an agent, which sees the person's reason; an unclear answer is asked again."""
-    graph = desk(Human(description="People"), alice={"turns": [call("escalate", reason="r"), "on it"]})
-    graph.invoke(say("hi"), config)
-    out = graph.invoke(Command(resume={"what": "ever"}), config)
-    assert "__interrupt__" in out
-    out = graph.invoke(Command(resume={"transfer_to": "alice", "message": "please call back", "by": "ana"}), config)
-    assert (out["active_agent"], out["messages"][-1].text) == ("alice", "on it")
-    assert "please call back" in "\n".join(m.text for m in model_of(graph, "alice").prompts[1])
-    assert hops(graph, config) == ["alice", "human", "alice"]
-
-
-@pytest.mark.parametrize(
-    "answer", [{"decisions": [1]}, {"decisions": "x"}, [], [{"type": []}], 5, "words", {"message": 5}, {"message": " "}]
-)
-def test_what_is_no_answer_of_a_person_is_asked_again(desk: Desk, config: Any, answer: Any) -> None:
-    """An answer that holds no words and no destination leaves the case with the person."""
-    graph = desk(Human(description="People"), alice={"turns": [call("escalate", reason="r")]})
-    graph.invoke(say("hi"), config)
-    out = graph.invoke(Command(resume=answer), config)
-    assert out["__interrupt__"][0].value["handoff"]["kind"] == "owner"
-    assert out["active_agent"] == "human"
-
-
 def test_one_update_holds_owner_and_package_together(desk: Desk, tmp_path: Any, config: Any) -> None:
     """No stored state of a moved case has an owner without the package that it was given."""
     with connect(str(tmp_path / "cases.db")) as storage:
@@ -358,3 +309,121 @@ def test_one_update_holds_owner_and_package_together(desk: Desk, tmp_path: Any, 
             if values.get("ownership", {}).get("hop"):
                 assert values["handoff"].to_agent == values["active_agent"]
                 assert values["handoff"].epoch == values["ownership"]["epoch"]
+
+
+def test_a_follow_up_is_opened_when_the_first_part_is_closed(desk: Desk, config: Any) -> None:
+    """A second destination of one turn waits, and has the case with its own package once the first part is closed."""
+    graph = desk(
+        alice={
+            "turns": [[call("transfer_to_bob", reason="first"), call("transfer_to_carol", reason="second")]],
+            "handoffs": ["bob", "carol"],
+        },
+        bob={"turns": [call("close_case", message="my part is done")]},
+        carol={"turns": ["hello"]},
+    )
+    out = graph.invoke(say("hi"), config)
+    assert (out["active_agent"], out["messages"][-1].text, out["ownership"]["closed"]) == ("carol", "hello", False)
+    assert "my part is done" in [m.text for m in out["messages"]]
+    assert_package(graph, config, to_agent="carol", reason="second")
+    assert hops(graph, config) == ["alice", "bob", "carol"]
+
+
+@pytest.mark.parametrize("why", ["declined", "invalid", "approval"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_a_follow_up_that_cannot_be_opened_does_not_keep_the_case_open(desk: Desk, config: Any, why: str, way: str) -> None:
+    """A follow-up that its destination declines, has no valid package, or needs an approval is told once, and the case can be closed."""
+    edge = Handoff(to="carol", approval=why == "approval")
+    second = call("transfer_to_carol", **({"reason": 5} if why == "invalid" else {"reason": "second"}))
+    graph = desk(
+        alice={"turns": [[call("transfer_to_bob", reason="first"), second]], "handoffs": ["bob", edge]},
+        bob={"turns": [call("close_case", message="done"), call("close_case", message="really done")]},
+        carol={"turns": [], "requires": ("order",) if why == "declined" else ()},
+    )
+    out = await run(graph, say("hi"), config, way)
+    assert (out["messages"][-1].text, out["ownership"]["closed"], out["ownership"]["queue"]) == ("really done", True, [])
+    assert "carol" in [m.text for m in out["messages"] if m.name == "close_case"][0]
+    assert "__interrupt__" not in out
+    assert hops(graph, config) == ["alice", "bob", "done"]
+    assert history_faults(out["messages"]) == []
+
+
+ran: list[str] = []
+
+
+def pay(order: str) -> str:
+    """Pay an order."""
+    ran.append(order)
+    return "paid"
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("first", ["the answer", "new words"])
+@pytest.mark.parametrize(("fate", "owner"), [("renamed", "robert"), ("gone", "alice")])
+async def test_an_owner_that_goes_while_its_request_is_open(
+    desk: Desk, tmp_path: Any, config: Any, way: str, first: str, fate: str, owner: str
+) -> None:
+    """A request of an agent that was renamed meanwhile is carried out once under its new name; one of an agent that is gone runs nothing,
+    is answered, and the default agent goes on.
+    """
+    ran.clear()
+    file = str(tmp_path / "cases.db")
+    with connect(file) as storage:
+        before = desk(
+            storage=storage,
+            alice={"turns": [call("transfer_to_bob", reason="r")], "handoffs": ["bob"]},
+            bob={"turns": [call("pay", order="A")], "tools": [privileged(pay)]},
+        )
+        before.invoke(say("hi"), config)
+        decision = {"decisions": [{"type": "approve", "by": "ana"}]}
+    with connect(file) as storage:
+        kept: dict[str, Any] = {"robert": {"turns": ["robert here"], "tools": [privileged(pay)]}} if fate == "renamed" else {}
+        graph = desk(
+            storage=storage,
+            alice={"turns": ["alice here"], "tools": [] if kept else [privileged(pay)]},
+            **kept,
+            options={"aliases": {"bob": "robert"}} if kept else {},
+        )
+        if first == "new words":
+            out = await run(graph, say("hello?"), config, way)
+            if fate == "renamed":
+                assert out["__interrupt__"][0].value["handoff"]["agent"] == "robert"
+        if graph.get_state(config).interrupts:
+            out = await run(graph, Command(resume=decision), config, way)
+    assert ran == (["A"] if fate == "renamed" else [])
+    assert out["messages"][-1].text == f"{owner} here"
+    assert history_faults(out["messages"]) == []
+    if fate == "gone":
+        assert "bob is not there any more" in [m.text for m in out["messages"] if m.name == "pay"][0]
+        assert out["active_agent"] == "alice"
+
+
+@pytest.mark.parametrize("fate", ["renamed", "gone", "without its tools"])
+def test_an_agent_that_goes_while_it_reads(desk: Desk, tmp_path: Any, config: Any, fate: str) -> None:
+    """A run that was stopped before a read goes on after the agent was renamed, removed or lost its tools: each call has one result."""
+
+    def look(what: str) -> str:
+        """Look."""
+        return f"saw {what}"
+
+    file = str(tmp_path / "cases.db")
+    with connect(file) as storage:
+        before = desk(
+            storage=storage,
+            alice={"turns": [call("transfer_to_bob", reason="r")], "handoffs": ["bob"]},
+            bob={"turns": [[call("look", what="a"), call("look", what="b")]], "tools": [look]},
+        )
+        before.invoke(say("hi"), config, interrupt_before=["tools"])
+    with connect(file) as storage:
+        name = "robert" if fate == "renamed" else "bob"
+        tools: list[Any] = [] if fate == "without its tools" else [look]
+        kept: dict[str, Any] = {} if fate == "gone" else {name: {"turns": [f"{name} here"], "tools": tools}}
+        graph = desk(
+            storage=storage,
+            alice={"turns": ["alice here"], "tools": [look]},
+            **kept,
+            options={"aliases": {"bob": "robert"}} if fate == "renamed" else {},
+        )
+        out = graph.invoke(None, config)
+    assert out["messages"][-1].text == f"{'alice' if fate == 'gone' else name} here"
+    assert [m.text.startswith("saw") for m in out["messages"] if m.name == "look"] == [fate == "renamed"] * 2
+    assert history_faults(out["messages"]) == []

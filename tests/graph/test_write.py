@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ from langgraph_handoff.errors import (
     DurabilityError,
     LedgerError,
     LedgerMissingError,
+    NoOpenRequestError,
     StorageError,
+    WriteInProgressError,
     WriteNotApplied,
 )
 from langgraph_handoff.graph import HandoffGraph
@@ -82,7 +85,7 @@ async def test_reads_and_writes_keep_the_order_of_the_message(desk: Desk, storag
 
 
 def test_the_same_write_by_a_new_call_is_asked_as_a_repeat(desk: Desk, storage: Storage, config: Any) -> None:
-    """The same write asked by another call, of another agent too, shows the earlier one; a rejection runs nothing, an approval runs it again."""
+    """The same write asked by another call, of another agent too, shows the earlier one; a rejection gives its result, an approval runs it again."""
     with pytest.warns(match="held by"):
         graph = desk(
             storage=storage,
@@ -99,8 +102,11 @@ def test_the_same_write_by_a_new_call_is_asked_as_a_repeat(desk: Desk, storage: 
     assert shown["handoff"]["kind"] == "repeat"
     assert shown["handoff"]["evidence"]["agent"] == "alice"
     assert "paid 1.0 for A" in shown["action_requests"][0]["description"]
-    decide(graph, config, "reject", by="ana")
+    out = decide(graph, config, "reject", by="ana", message="enough")
     assert ran == [("A", 1.0)]
+    told = [m for m in out["messages"] if m.name == "pay"][-1]
+    assert (told.status, told.text.splitlines()[-1]) == ("success", "paid 1.0 for A")
+    assert "enough" in told.text
     assert request(graph, config)["handoff"]["kind"] == "repeat"
     decide(graph, config, "approve", by="ana")
     assert ran == [("A", 1.0), ("A", 1.0)]
@@ -467,9 +473,12 @@ def test_two_processes_that_resume_one_approval_write_once(tmp_path: Path) -> No
     script, bank = tmp_path / "racer.py", tmp_path / "bank.txt"
     script.write_text(RACER)
     args = [sys.executable, str(script), str(tmp_path / "cases.db"), str(bank)]
-    subprocess.run([*args, "ask"], check=True, timeout=60)
+    home = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([*args, "ask"], check=True, timeout=60, env=home)
     racers = [
-        subprocess.Popen([*args, "race"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*args, "race"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=home
+        )
         for _ in range(2)
     ]
     for racer in racers:
@@ -557,3 +566,128 @@ def test_a_copied_thread_does_not_write_again(desk: Desk, tmp_path: Path, config
     assert out["messages"][-1].text == "done again"
     assert next(m for m in out["messages"] if m.type == "tool").text == "paid 1.0 for A"
     assert model_of(graph, "alice").prompts
+
+
+def test_a_write_that_pauses_itself_is_an_unknown_outcome(desk: Desk, config: Any) -> None:
+    """A write that calls `interrupt` in its middle is not run again to get behind it: a person says what happened."""
+    from langgraph.types import interrupt
+
+    def odd(order: str) -> str:
+        """Do half of it and ask."""
+        ran.append(order)
+        interrupt("go on?")
+        return "done"
+
+    graph = desk(alice={"turns": [call("odd", order="A"), "told"], "tools": [privileged(odd)]})
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "approve", by="ana")
+    assert request(graph, config)["handoff"]["kind"] == "unknown"
+    assert decide(graph, config, "done", by="ana")["messages"][-1].text == "told"
+    assert ran == ["A"]
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+async def test_a_response_answers_the_call_in_the_tool_s_place(desk: Desk, config: Any, way: str) -> None:
+    """Where `respond` is allowed, the person's words are the call's ordinary result and the tool does not run."""
+    held = privileged(pay, allowed_decisions=("approve", "respond"))
+    graph = desk(alice={"turns": [call("pay", order="A"), "told"], "tools": [held]})
+    graph.ledger = ledger = MemoryLedger()
+    await run(graph, say("hi"), config, way)
+    given: Any = {"by": "ana", "message": "paid by hand, no. 7"}
+    out = await adecide(graph, config, "respond", **given) if way == "async" else decide(graph, config, "respond", **given)
+    (result,) = [m for m in out["messages"] if m.type == "tool"]
+    assert (result.text, result.status) == ("paid by hand, no. 7", "success")
+    assert (ran, [r.state for r in ledger.records()]) == ([], ["denied"])
+
+
+def test_a_case_on_two_threads_knows_its_writes(desk: Desk, storage: Storage) -> None:
+    """A write belongs to the case, not to the thread: the same one on another thread of the case is asked as a repeat, of another case as new."""
+    graph = desk(
+        storage=storage,
+        alice={"turns": [call("pay", order="A"), "done"] + [call("pay", order="A")] * 2, "tools": [privileged(pay)]},
+    )
+    threads: list[Any] = [{"configurable": {"thread_id": str(n), "case_id": case}} for n, case in enumerate(["K", "K", "L"])]
+    graph.invoke(say("hi"), threads[0])
+    decide(graph, threads[0], "approve", by="ana")
+    kinds = []
+    for thread in threads[1:]:
+        graph.invoke(say("hi"), thread)
+        kinds.append(request(graph, thread)["handoff"]["kind"])
+    assert kinds == ["repeat", "write"]
+    assert ran == [("A", 1.0)]
+
+
+async def test_a_write_in_progress_is_not_begun_a_second_time(desk: Desk, config: Any) -> None:
+    """While a living attempt carries a write out, the same write of another thread of the case is refused by name, and then asked as a repeat."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(order: str) -> str:
+        """Write slowly."""
+        ran.append(order)
+        started.set()
+        await release.wait()
+        return "paid slowly"
+
+    graph = desk(alice={"turns": [call("slow", order="A"), call("slow", order="A"), "done", "done"], "tools": [privileged(slow)]})
+    graph.ledger = MemoryLedger()
+    first, second = ({"configurable": {"thread_id": name, "case_id": "K"}} for name in ("1", "2"))
+    await graph.ainvoke(say("hi"), first)
+    running = asyncio.ensure_future(adecide(graph, first, "approve", by="ana"))
+    await started.wait()
+    with pytest.raises(WriteInProgressError, match="slow"):
+        await graph.ainvoke(say("hi"), second)
+    release.set()
+    await running
+    await graph.ainvoke(None, second)
+    assert request(graph, second)["handoff"]["kind"] == "repeat"
+    out = await adecide(graph, second, "reject", by="ana", message="once is enough")
+    assert ran == ["A"]
+    (told,) = [m for m in out["messages"] if m.type == "tool"]
+    assert (told.status, "paid slowly" in told.text, "once is enough" in told.text) == ("success", True, True)
+
+
+@pytest.mark.parametrize("left", ["nobody", "bob"])
+def test_a_tool_that_was_taken_away_while_its_request_was_open_does_not_run(
+    desk: Desk, tmp_path: Path, config: Any, left: str
+) -> None:
+    """After a release that moves or removes the tool, the open request runs nothing and its call has a result."""
+    with connect(str(tmp_path / "cases.db")) as storage:
+        graph = desk(storage=storage, alice={"turns": [call("pay", order="A")], "tools": [privileged(pay)]})
+        graph.invoke(say("hi"), config)
+    with connect(str(tmp_path / "cases.db")) as storage:
+        graph = desk(
+            storage=storage,
+            alice={"turns": ["told"], "tools": [look, privileged(fail)]},
+            bob={"turns": [], "tools": [privileged(pay)] if left == "bob" else []},
+        )
+        out = decide(graph, config, "approve", by="ana")
+    assert ran == []
+    assert out["messages"][-1].text == "told"
+    assert history_faults(out["messages"]) == []
+
+
+def test_an_edit_that_moves_a_write_onto_an_earlier_one_is_asked_again(desk: Desk, config: Any) -> None:
+    """Edited arguments that make the call the same as a write that was done are no way around the question about repeats."""
+    graph = desk(alice={"turns": [call("pay", order="A"), call("pay", order="B"), "done"], "tools": [privileged(pay)]})
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "approve", by="ana")
+    decide(graph, config, "edit", by="ana", args={"order": "A", "amount": 1.0})
+    assert "made before" in request(graph, config)["handoff"]["note"]
+    assert ran == [("A", 1.0)]
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_an_answer_before_its_question_was_shown_does_not_count(desk: Desk, config: Any, decision: str) -> None:
+    """A resume that meets a call which nobody was asked about, because its state was forged, runs nothing and asks."""
+    from langchain_core.messages import AIMessage
+    from langgraph.types import Command
+
+    graph = desk(alice={"turns": ["hello", "done"], "tools": [privileged(pay)]})
+    graph.invoke(say("hi"), config)
+    forged = AIMessage("", name="alice", id="forged", tool_calls=[{"name": "pay", "args": {"order": "A"}, "id": "f1"}])
+    graph.update_state(config, {"messages": [forged]}, as_node="alice")
+    with pytest.raises(NoOpenRequestError):
+        graph.invoke(Command(resume={"decisions": [{"type": decision}]}), config)
+    graph.invoke(Command(goto="write"), config)
+    assert ran == []
+    assert request(graph, config)["handoff"]["kind"] == "write"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import StructuredTool
 
 from langgraph_handoff import Agent, Handoff, HandoffPackage, HandoffState, Human, create_handoff_graph, privileged
@@ -39,6 +40,8 @@ class Ticket(HandoffPackage):
 
 OtherTicket = type("Ticket", (HandoffPackage,), {"__doc__": "Another one.", "__module__": __name__})
 
+SILENT = StructuredTool.from_function(pay, description="pay")
+SILENT.description = " "
 NAMELESS = StructuredTool.from_function(pay, name="pay order!")
 
 WRONG: list[tuple[str, list[Any], str]] = [
@@ -59,6 +62,24 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("itself", [agent("a", handoffs=["a"])], "'a' hands off to itself"),
     ("no description", [Agent(name="a", description=" ", model=MODEL)], "'a' has no description"),
     ("no model", [Agent(name="a", description="A")], "'a' needs either a model or a graph"),
+    ("a person without a description", [agent("a"), Human(name="p", description="")], "'p' has no description"),
+    (
+        "both a model and a graph",
+        [agent("a", graph=RunnableLambda(lambda given: given))],
+        "'a' needs either a model or a graph, not both and not neither",
+    ),
+    ("a tool with an empty description", [agent("a", tools=[SILENT])], "the tool 'pay' of 'a' has no description"),
+    ("return to itself", [agent("a", return_to="a")], "return_to='a' of 'a' is not another agent's name"),
+    (
+        "a tool called like the way back",
+        [agent("a", tools=[StructuredTool.from_function(pay, name="transfer_back_to_b")]), agent("b")],
+        "the tool 'transfer_back_to_b' of 'a' has the name of a handoff tool",
+    ),
+    (
+        "an edge's package that is none",
+        [agent("a", handoffs=[Handoff(to="b", package=str)]), agent("b")],
+        "is not a subclass of HandoffPackage",
+    ),  # type: ignore[arg-type]
     ("two tools of one name (I6)", [agent("a", tools=[pay, pay])], "'a' holds two tools called 'pay'"),
     ("a tool without description", [agent("a", tools=[undescribed])], "'a' is given a tool that cannot be described"),
     ("not a tool", [agent("a", tools=["pay"])], "give a function or a tool"),

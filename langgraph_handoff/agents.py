@@ -6,19 +6,21 @@ tool, and refuses a catalogue that could only fail later, with a user waiting.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage, SystemMessage
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as as_tool
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from langgraph_handoff.errors import CatalogError
 from langgraph_handoff.package import HandoffPackage, RequestedAction
@@ -234,9 +236,13 @@ class Catalog:
         target = self.agents.get(edge.to)
         return edge.package or (target.package if target else HandoffPackage)
 
-    def edge_between(self, source: str, target: str) -> Handoff | None:
-        """Return the first declared edge from `source` to `target`."""
-        return next((edge for edge in self.edges.get(source, {}).values() if edge.to == target), None)
+    def edge_of(self, source: str, target: str, tool: str = "") -> Handoff | None:
+        """Return the edge from `source` to `target` that `tool` goes over, or the first of them when that is not known."""
+        edges = self.edges.get(source, {})
+        named = edges.get(tool)
+        if named is not None and named.to == target:
+            return named
+        return next((edge for edge in edges.values() if edge.to == target), None)
 
     def owner(self, name: str | None) -> str | None:
         """Return the present name of an owner, following aliases; None if there is no such owner any more."""
@@ -323,6 +329,9 @@ def _check_agent(agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str
     if not callable(agent.context) and agent.context not in ("brief", "own", "full"):
         raise CatalogError(problem=f"context={agent.context!r} of '{agent.name}' is not brief, own, full or a function")
     control = {CLOSE, DECLINE, ESCALATE, *edges, *(f"transfer_back_to_{fold(name)}" for name in names)}
+    taken = sorted({name for name in edges if name in (CLOSE, DECLINE, ESCALATE) or name.startswith("transfer_back_to_")})
+    if taken:
+        raise CatalogError(problem=f"the handoff '{taken[0]}' of '{agent.name}' has the name of another control tool")
     clash = sorted(control & tools.keys())
     if clash:
         raise CatalogError(problem=f"the tool '{clash[0]}' of '{agent.name}' has the name of a handoff tool")
@@ -367,11 +376,29 @@ def normal_args(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         pydantic.ValidationError: If the schema does not take them. A tool with a bare JSON Schema checks them itself.
     """
-    schema = tool.tool_call_schema
+    schema = _whole_schema(tool)
     if isinstance(schema, dict):
-        return dict(args)
-    adapter: TypeAdapter[Any] = TypeAdapter(schema)
-    return cast("dict[str, Any]", adapter.dump_python(adapter.validate_python(dict(args)), mode="json"))
+        normal = dict(args)
+    else:
+        adapter: TypeAdapter[Any] = TypeAdapter(schema)
+        normal = adapter.dump_python(adapter.validate_python(dict(args)), mode="json")
+    try:
+        json.dumps(normal, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        wrong = PydanticCustomError("not_json", "is not plain JSON with finite numbers")
+        raise ValidationError.from_exception_data(tool.name, [{"type": wrong, "loc": ("arguments",), "input": None}]) from error
+    return normal
+
+
+def _whole_schema(tool: BaseTool) -> Any:
+    """Return the schema with the tool author's own validators; the one that models see is a copy of the fields without them.
+
+    A tool with injected or hidden arguments cannot be checked whole before it runs, so its visible schema has to do.
+    """
+    visible, whole = tool.tool_call_schema, getattr(tool, "guarded", tool).args_schema
+    if isinstance(visible, dict) or not (isinstance(whole, type) and issubclass(whole, BaseModel)):
+        return visible
+    return whole if whole.model_fields.keys() == getattr(visible, "model_fields", {}).keys() else visible
 
 
 def args_schema(tool: BaseTool) -> dict[str, Any]:

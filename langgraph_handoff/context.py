@@ -20,12 +20,13 @@ from langchain_core.messages import (
     ToolMessage,
     trim_messages,
 )
-from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.messages.utils import convert_to_messages, count_tokens_approximately
 from pydantic import JsonValue
 
 from langgraph_handoff.agents import Agent, InputFilter
+from langgraph_handoff.errors import InputFilterError
 from langgraph_handoff.package import HandoffPackage
-from langgraph_handoff.state import HandoffState, Ownership
+from langgraph_handoff.state import HandoffState, Ownership, is_user
 
 __all__ = ("DEFAULT_MAX_TOKENS", "FENCE", "Redactor", "build_view", "own_visit", "redact_secrets", "redacted")
 
@@ -147,7 +148,8 @@ def _brief(agent: Agent, state: HandoffState) -> list[BaseMessage]:
     if not lines:
         return []
     shown = "\n".join(_FENCE_TAG.sub("[tag removed]", _short(line)) for line in lines)
-    return [HumanMessage(f"<{FENCE}>\n{_DATA_LINE}\n{shown}\n</{FENCE}>", name="handoff")]
+    # With an id, so that a filter which returns a copy of it is seen to have kept it.
+    return [HumanMessage(f"<{FENCE}>\n{_DATA_LINE}\n{shown}\n</{FENCE}>", name="handoff", id=FENCE)]
 
 
 def _case_lines(case: Mapping[str, Any], package: HandoffPackage | None) -> list[str]:
@@ -197,7 +199,7 @@ def _talk(
 
 def _without_past(visit: list[BaseMessage], hidden: Callable[[ToolMessage], bool]) -> list[BaseMessage]:
     """Return a visit without the messages of earlier turns of which every call has a hidden result; their words stay."""
-    turn = next((i for i in range(len(visit) - 1, -1, -1) if isinstance(visit[i], HumanMessage)), 0)
+    turn = next((i for i in range(len(visit) - 1, -1, -1) if is_user(visit[i])), 0)
     gone = {message.tool_call_id for message in visit[:turn] if isinstance(message, ToolMessage) and hidden(message)}
     if not gone:
         return visit
@@ -236,11 +238,11 @@ def _is_foreign(message: BaseMessage, agent: str) -> bool:
 
 def _last_words(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return what the user said last: the last unbroken run of messages."""
-    end = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], HumanMessage)), None)
+    end = next((i for i in range(len(messages) - 1, -1, -1) if is_user(messages[i])), None)
     if end is None:
         return []
     start = end
-    while start > 0 and isinstance(messages[start - 1], HumanMessage):
+    while start > 0 and is_user(messages[start - 1]):
         start -= 1
     return list(messages[start : end + 1])
 
@@ -323,7 +325,13 @@ def _paired(talk: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 
 def _filtered(view: list[BaseMessage], input_filter: InputFilter, needed: Sequence[BaseMessage]) -> list[BaseMessage]:
-    chosen: list[BaseMessage] = list(input_filter(cast("list[AnyMessage]", view)))
+    given = input_filter(cast("list[AnyMessage]", view))
+    if not isinstance(given, (list, tuple)):
+        raise InputFilterError(given=f"`{type(given).__name__}`")
+    try:
+        chosen = convert_to_messages(given)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise InputFilterError(given=f"list with something else in it ({str(error).splitlines()[0]})") from error
     held = {id(message) for message in chosen} | {message.id for message in chosen if message.id}
     missing = [message for message in needed if id(message) not in held and message.id not in held]
     heads = [message for message in chosen if isinstance(message, SystemMessage)]

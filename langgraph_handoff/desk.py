@@ -23,9 +23,9 @@ from langgraph_handoff.errors import LedgerMissingError
 from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
 from langgraph_handoff.routing import Router
-from langgraph_handoff.state import Event, Ownership, as_messages, ownership_of
+from langgraph_handoff.state import Event, Ownership, as_messages, is_user, ownership_of
 from langgraph_handoff.tools import close_tool, decline_tool, escalate_tool, return_tool, transfer_tool
-from langgraph_handoff.turn import REFUSED, Held, Kind, next_work
+from langgraph_handoff.turn import REFUSED, Held, Kind, is_spent, next_work
 
 __all__ = ("LEDGER_KEY", "Desk", "Rules", "case_id_of", "tell", "timestamp", "user_messages")
 
@@ -192,19 +192,19 @@ class Desk:
         return [Send("tools", {"call": call, "agent": agent, "then": after}) for call in work.calls]
 
     def strikes(self, agent: str, messages: Sequence[BaseMessage]) -> int:
-        """Return how many replies in a row of this owner came to nothing because each call was refused."""
+        """Return how many replies in a row of this owner came to nothing: each call was refused, or a handoff that is used up."""
         count, refused = 0, True
         results: list[ToolMessage] = []
         for message in reversed(messages):
             if isinstance(message, ToolMessage):
                 results.append(message)
             elif isinstance(message, AIMessage) and message.name == agent and message.tool_calls and results:
-                refused = all(each.additional_kwargs.get(REFUSED) for each in results)
+                refused = all(each.additional_kwargs.get(REFUSED) for each in results) or any(map(is_spent, results))
                 if not refused:
                     break
                 count += 1
                 results = []
-            else:
+            elif is_user(message) or isinstance(message, AIMessage):
                 break
         return count
 

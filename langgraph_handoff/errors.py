@@ -16,6 +16,7 @@ __all__ = (
     "DurabilityError",
     "HandoffError",
     "IllegalTransitionError",
+    "InputFilterError",
     "LedgerConflictError",
     "LedgerError",
     "LedgerMissingError",
@@ -114,6 +115,10 @@ class LedgerVersionError(LedgerError):
     """The write ledger at {location} has schema version {found}; this code reads {supported}. Install the release that wrote
     it. The file was not changed.
     """
+
+
+class InputFilterError(HandoffError):
+    """An edge's `input_filter` must return the list of messages that the destination shall see, and returned a {given}."""
 
 
 class NotJsonError(LedgerError):

@@ -111,9 +111,13 @@ def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: Runna
     if own is not None:
         done = next((each for each in reversed(rows) if each.state == "done" and each.seq < own.seq), None)
         return _found(call, proposal, own, done)
-    if not rows:
-        return Asked(call=call, proposal=proposal, record=None, seq=1, kind=proposal.kind)
-    return _asked_anew(call, proposal, rows, digest)
+    if rows:
+        return _asked_anew(call, proposal, rows, digest)
+    barred = ""
+    if proposal.kind == "transfer":  # each call has a key of its own, but a person need not see one handoff again and again
+        denied: list[WriteRecord] = yield ledger_call(ledger, "records", case_id=proposal.case_id, states=["denied"])
+        barred = _barred([each for each in denied if each.digest == digest and each.tenant == proposal.tenant])
+    return Asked(call=call, proposal=proposal, record=None, seq=1, kind=proposal.kind, barred=barred)
 
 
 def _found(call: ToolCall, proposal: Proposal, record: WriteRecord, earlier: WriteRecord | None = None) -> Asked:
@@ -131,13 +135,20 @@ def _asked_anew(call: ToolCall, proposal: Proposal, rows: list[WriteRecord], dig
     if last.state in ("executing", "unknown") or (last.state == "approved" and last.digest == digest):
         # It was approved once and is not finished: the new call is answered by that one write.
         return ask(record=last, seq=last.seq, kind="unknown" if last.state == "unknown" else last.kind)
-    rejections = [each for each in rows if each.decision == "reject" and (done is None or each.seq > done.seq)]
-    if len(rejections) >= _MOST_REJECTIONS:
-        said = rejections[-1].comment or "no reason was given"
-        barred = f"This was rejected {len(rejections)} times ({said}) and is not asked again. Do something else."
+    if barred := _barred([each for each in rows if done is None or each.seq > done.seq]):
         return ask(record=None, seq=last.seq + 1, kind=proposal.kind, barred=barred)
-    known = done or (last if last.state == "abandoned" else None)
+    # Approved with other details and not carried out yet: of the same identity, so it is a repeat all the same.
+    known = done or (last if last.state in ("approved", "abandoned") else None)
     return ask(record=None, seq=last.seq + 1, kind="repeat" if known else proposal.kind, earlier=known)
+
+
+def _barred(rows: list[WriteRecord]) -> str:
+    """Return why a person is not asked again; empty while there were too few rejections for that."""
+    rejections = [each for each in rows if each.decision == "reject"]
+    if len(rejections) < _MOST_REJECTIONS:
+        return ""
+    said = rejections[-1].comment or "no reason was given"
+    return f"This was rejected {len(rejections)} times ({said}) and is not asked again. Do something else."
 
 
 def recorded(call: ToolCall, record: WriteRecord) -> ToolMessage:

@@ -195,7 +195,10 @@ class HandoffPackage(BaseModel):
         Raises:
             PackageTooLargeError: If it is.
         """
-        size = len(self.model_dump_json().encode())
+        try:
+            size = len(json.dumps(self.dump(), ensure_ascii=False, allow_nan=False).encode(errors="surrogatepass"))
+        except ValueError:
+            raise PackageError(problem="a number in it is not finite") from None
         if size > max_bytes:
             raise PackageTooLargeError(size=size, cap=max_bytes)
 

@@ -17,7 +17,6 @@ from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     BaseMessage,
-    HumanMessage,
     RemoveMessage,
     ToolMessage,
     convert_to_messages,
@@ -41,6 +40,7 @@ __all__ = (
     "append_messages",
     "as_messages",
     "event",
+    "is_user",
     "last_user_text",
     "merge_case",
     "ownership_of",
@@ -51,6 +51,9 @@ __all__ = (
 DELTA: Final = os.environ.get("HANDOFF_DELTA_CHANNEL", "true").lower() not in {"0", "false", "no"}
 """Whether `messages` and `events` are stored as deltas. The host calls that channel beta; the environment variable
 HANDOFF_DELTA_CHANNEL=false, read at import, goes back to the ordinary reducer and reads the same threads."""
+
+WRITTEN_BY: Final = "handoff_written_by"
+"""Key in a message's `additional_kwargs`: the call whose tool wrote it."""
 
 REMOVED_BY: Final = "handoff_removed_by"
 """Key in a `RemoveMessage`'s `additional_kwargs`: the call whose tool asks for the removal."""
@@ -90,6 +93,8 @@ class Ownership(TypedDict, total=False):
     """The last change of owner, by which a bounce is known: `{"from", "to", "message", "known"}`, of a return also `"asked"`."""
     how: str
     """How the owner got the case: handoff, return or decline."""
+    via: str
+    """Tool over whose edge the owner got the case."""
     closed: bool
 
 
@@ -340,14 +345,19 @@ def ownership_of(state: Mapping[str, Any]) -> Ownership:
     return held
 
 
+def is_user(message: BaseMessage) -> bool:
+    """Return whether the user speaks; a summary, say, that a tool wrote in the user's form is not the user."""
+    return message.type == "human" and WRITTEN_BY not in message.additional_kwargs
+
+
 def user_turn(messages: Sequence[BaseMessage]) -> str:
     """Return the id of the user's last message, which names the present turn."""
-    return next((m.id or "" for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+    return next((m.id or "" for m in reversed(messages) if is_user(m)), "")
 
 
 def last_user_text(messages: Sequence[BaseMessage]) -> str:
     """Return the text of the user's last message; images and files in it are left out."""
-    return next((str(m.text) for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+    return next((str(m.text) for m in reversed(messages) if is_user(m)), "")
 
 
 def unanswered(messages: Sequence[BaseMessage]) -> tuple[AIMessage | None, list[str]]:

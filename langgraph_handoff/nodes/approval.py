@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command, interrupt
 from pydantic import ValidationError
@@ -32,7 +32,7 @@ from langgraph_handoff.desk import Desk, tell, user_messages
 from langgraph_handoff.gate import Asked, identified, ledger_call, operation_key, recorded, standing
 from langgraph_handoff.ledger import Ledger, WriteRecord
 from langgraph_handoff.package import HandoffPackage, explain
-from langgraph_handoff.state import Event, event, last_user_text, unanswered
+from langgraph_handoff.state import Event, event, is_user, last_user_text, unanswered
 from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result
 
@@ -53,6 +53,7 @@ def approval(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> St
     if reply is None or not open_ids:
         return Command(goto=desk.catalog.owner(state.get("active_agent")) or "intake")
     gated = [call for call in reply.tool_calls if call["id"] in open_ids and desk.gated(agent, call["name"])]
+    told: list[Event] = []
     for place, call in enumerate(gated):
         if call["name"] not in desk.kinds(agent):  # it was taken from the agent while the request was open
             text = f"{agent} does not hold {call['name']} any more, so this call was not taken further."
@@ -66,8 +67,9 @@ def approval(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> St
         sitting = _Sitting(desk, ledger, state, agent, reply, asked, last=place == len(gated) - 1)
         settled = yield from sitting.settle()
         if settled is not None:
-            return settled
-    return Command(goto=desk.dispatch(reply, open_ids, agent))
+            return _with(told, settled)
+        told += sitting.untold()
+    return _with(told, Command(goto=desk.dispatch(reply, open_ids, agent)))
 
 
 class _Sitting:
@@ -93,14 +95,40 @@ class _Sitting:
         """Return None when the call may be carried out, else the command that answers, asks or goes on."""
         asked, record = self.asked, self.asked.record
         if asked.barred:
-            return self._refused(asked.barred, [event("barred", self.agent, asked.proposal.call_id, tool=self.call["name"])])
+            barred = event("barred", self.agent, asked.proposal.call_id, tool=self.call["name"])
+            return self._refused(asked.barred, [barred], by_rule=True)
         if record is not None and record.state in ("approved", "executing", "done"):
             return None
         if record is not None and record.state in ("denied", "abandoned"):
-            return self._refused(self._denial(record), [])
-        if record is None and asked.kind == "write" and self.privilege.when and not self.privilege.when(asked.proposal.args):
+            if record.decision == "reject" and (before := self._done_before()) is not None:
+                return self._go_on(self.untold(), [self._as_before(before, record.approver, record.comment)])
+            case = {"refused": [self._refusal_line(record, record.comment)]} if record.decision == "reject" else None
+            return self._refused(self._denial(record), self.untold(), case=case)
+        if record is None and asked.kind == "write" and not self._needs_a_person():
             return (yield from self._pass_by_rule())
         return (yield from self._ask())
+
+    def untold(self) -> list[Event]:
+        """Return the story of a decision that the log does not have: its process died right behind the ledger's move."""
+        record = self.asked.record
+        if (
+            record is None
+            or record.decision not in ("approve", "edit", "reject", "respond")
+            or record.approver in ("rule", "probe")
+        ):
+            return []
+        story = self._told(record, str(record.decision), record.approver, record.comment)
+        known = {each["id"] for each in self.state.get("events") or []}
+        return [each for each in story if each["id"] not in known]
+
+    def _needs_a_person(self) -> bool:
+        """Return whether a person must decide. A rule that fails on what a model gave lets nothing through."""
+        if self.privilege.when is None:
+            return True
+        try:
+            return bool(self.privilege.when(self.asked.proposal.args))
+        except Exception:  # noqa: BLE001 (whatever it is, nobody has said that this may pass)
+            return True
 
     def _pass_by_rule(self) -> Steps:
         record, _ = yield ledger_call(self.ledger, "propose", self.asked.proposal, seq=self.asked.seq)
@@ -147,9 +175,9 @@ class _Sitting:
         story = self._story(record, decision)
         if decision.type == "respond":
             return self._go_on(story, [result(self.call, decision.message or "")])
-        if self.asked.kind == "repeat" and self.asked.earlier is not None and self.asked.earlier.state == "done":
-            return self._go_on(story, [self._as_before(self.asked.earlier, decision)])
-        return self._refused(self._rejection(decision), story, case={"refused": [self._refusal_line(record, decision)]})
+        if (before := self._done_before()) is not None:
+            return self._go_on(story, [self._as_before(before, decision.by, decision.message)])
+        return self._refused(self._rejection(decision), story, case={"refused": [self._refusal_line(record, decision.message)]})
 
     def _edited(self, record: WriteRecord, decision: Decision) -> Steps:
         """Approve other arguments than the model's: they are an operation of their own, with their own key."""
@@ -182,16 +210,17 @@ class _Sitting:
         return self._go_on(self._story(record, decision, args), [])
 
     def _cleared_up(self, record: WriteRecord, decision: Decision) -> Steps:
-        """Act on what a person says about a write of unknown outcome."""
+        """Act on what a person says about a write of unknown outcome. That it was approved, or edited, stays on record."""
         story = self._story(record, decision)
+        who = {name: value for name, value in _who(decision).items() if name != "decision"}
         if decision.type == "done":
             said = decision.message or f"{decision.by or 'A person'} confirmed that it happened."
-            yield ledger_call(self.ledger, "move", record, "confirm", result=said, finished_at=time.time(), **_who(decision))
+            yield ledger_call(self.ledger, "move", record, "confirm", result=said, finished_at=time.time(), **who)
             return self._go_on(story, [])
         if decision.type == "did_not_happen":
-            yield ledger_call(self.ledger, "move", record, "retry", **_who(decision))
+            yield ledger_call(self.ledger, "move", record, "retry", **who)
             return self._go_on(story, [])
-        yield ledger_call(self.ledger, "move", record, "abandon", **_who(decision))
+        yield ledger_call(self.ledger, "move", record, "abandon", **who)
         text = f"The outcome of {record.tool} is unknown and it was given up. It was not carried out again."
         return self._refused(text, story, case={"refused": [f"{record.tool}: outcome unknown, given up"]})
 
@@ -206,11 +235,9 @@ class _Sitting:
 
     def _again(self, record: WriteRecord, why: NotADecision) -> Command[Any]:
         """Keep the words that came instead of a decision, and ask again."""
-        kept = user_messages(why.messages)
+        kept, asked = user_messages(why.messages), self._request_id(record)
         count = sum(1 for each in self.state.get("events") or [] if each["kind"] == "not_a_decision")
-        told = tell(
-            [event("not_a_decision", self.agent, f"{record.request_id}:{count}", why=why.why, request_id=record.request_id)]
-        )
+        told = tell([event("not_a_decision", self.agent, f"{asked}:{count}", why=why.why, request_id=asked)])
         return Command(update={"messages": kept, "events": told}, goto="approval")
 
     def _go_on(self, story: Sequence[Event], answers: Sequence[BaseMessage]) -> Command[Any]:
@@ -225,13 +252,21 @@ class _Sitting:
         left = [each for each in open_ids if each not in answered]
         return Command(update=update, goto=self.desk.dispatch(self.reply, left, self.agent))
 
-    def _refused(self, text: str, story: Sequence[Event], *, case: dict[str, Any] | None = None) -> Command[Any]:
-        command = self._go_on(story, [refusal(self.call, text).model_copy(update={"additional_kwargs": {}})])
+    def _refused(
+        self, text: str, story: Sequence[Event], *, case: dict[str, Any] | None = None, by_rule: bool = False
+    ) -> Command[Any]:
+        """Answer the call with an error. Only a rule's refusal counts towards ending the turn; a person's is progress."""
+        answer = refusal(self.call, text)
+        command = self._go_on(story, [answer if by_rule else answer.model_copy(update={"additional_kwargs": {}})])
         if case and isinstance(command.update, dict):
             command.update["case"] = case
         return command
 
     # What is asked, and what is told of it.
+
+    def _request_id(self, record: WriteRecord) -> str:
+        """Return the name of the question. What became of a write is another question than whether it may be done."""
+        return f"{record.request_id}.unknown" if self.asked.kind == "unknown" else record.request_id
 
     def _request(self, record: WriteRecord) -> Request:
         proposed = self.asked.proposal if self.asked.kind != "unknown" else record
@@ -240,7 +275,7 @@ class _Sitting:
         expires = record.expires_at
         return Request(
             kind=self.asked.kind,  # type: ignore[arg-type]
-            request_id=record.request_id,
+            request_id=self._request_id(record),
             digest=record.digest,
             epoch=record.epoch,
             case_id=record.case_id,
@@ -290,35 +325,50 @@ class _Sitting:
 
     def _note(self, record: WriteRecord) -> str:
         for each in reversed(self.state.get("events") or []):
-            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == record.request_id:
+            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == self._request_id(record):
                 return str(each["detail"]["why"])
         return ""
 
     def _story(self, record: WriteRecord, decision: Decision, args: Mapping[str, Any] | None = None) -> list[Event]:
         """Return the record of a gated call: asked, and by whom it was answered."""
-        asked = event("asked", self.agent, record.request_id, tool=record.tool, digest=record.digest, request=self.asked.kind)
+        return self._told(record, decision.type, decision.by, decision.message, args)
+
+    def _told(
+        self, record: WriteRecord, decision: str, by: str | None, comment: str | None, args: Mapping[str, Any] | None = None
+    ) -> list[Event]:
+        """Return asked and decided, under ids made from the call: an edit puts another row in the place of the first."""
+        about = self.asked.proposal.call_id + (f":unknown:{record.epoch}" if self.asked.kind == "unknown" else "")
+        asked = event("asked", self.agent, about, tool=record.tool, digest=record.digest, request=self.asked.kind)
         asked["at"] = record.proposed_at
-        detail = {"decision": decision.type, "by": decision.by or "unnamed", "comment": decision.message, "tool": record.tool}
-        decided = event("decided", self.agent, record.request_id, **detail, **({"args": dict(args)} if args else {}))
-        return [asked, decided]
+        detail: dict[str, Any] = {"decision": decision, "by": by or "unnamed", "comment": comment, "tool": record.tool}
+        if decision == "edit":
+            detail["args"] = dict(args if args is not None else record.args)
+        return [asked, event("decided", self.agent, about, **detail)]
 
     def _rejection(self, decision: Decision) -> str:
         who = decision.by or "the reviewer"
         why = f": {decision.message}" if decision.message else " and gave no reason"
         return f"{self.call['name']} was rejected by {who}{why}. Nothing was done."
 
-    def _as_before(self, earlier: WriteRecord, decision: Decision) -> ToolMessage:
+    def _done_before(self) -> WriteRecord | None:
+        """Return the write that a repeat would repeat, if it was carried out."""
+        earlier = self.asked.earlier
+        return earlier if self.asked.kind == "repeat" and earlier is not None and earlier.state == "done" else None
+
+    def _as_before(self, earlier: WriteRecord, by: str | None, comment: str | None) -> ToolMessage:
         """Answer a repeat that was not wanted with what the write gave when it was done; nothing was lost, so it is no error."""
         message = recorded(self.call, earlier)
-        why = f": {decision.message}" if decision.message else ""
-        note = f"[{decision.by or 'The reviewer'} did not let it run again{why}. This is the result of the time before.]"
+        why = f": {comment}" if comment else ""
+        note = f"[{by or 'The reviewer'} did not let it run again{why}. This is the result of the time before.]"
         return message.model_copy(update={"content": f"{note}\n{message.text}"})
 
-    def _refusal_line(self, record: WriteRecord, decision: Decision) -> str:
+    def _refusal_line(self, record: WriteRecord, comment: str | None) -> str:
         given = ", ".join(f"{key}={_shown(value)}" for key, value in record.args.items())
-        return f"{record.tool}({given}): rejected" + (f" ({decision.message})" if decision.message else "")
+        return f"{record.tool}({given}): rejected" + (f" ({comment})" if comment else "")
 
     def _denial(self, record: WriteRecord) -> str:
+        if record.state == "abandoned":
+            return f"The outcome of {record.tool} is unknown and it was given up. It was not carried out again."
         return f"{record.tool} was not carried out ({record.decision}): {record.comment or 'no reason was given'}."
 
     # When an answer does not count.
@@ -330,7 +380,7 @@ class _Sitting:
         if self.desk.rules.on_message != "supersede":
             return False
         place = next(i for i, message in enumerate(self.messages) if message.id == self.reply.id)
-        return any(isinstance(message, HumanMessage) for message in self.messages[place:])
+        return any(is_user(message) for message in self.messages[place:])
 
     def _unless_double_click(self, decision: Decision, record: WriteRecord) -> Steps:
         """Take a bare answer that repeats the last one within a second of a new request for a second click."""
@@ -344,6 +394,15 @@ class _Sitting:
                 why="The same answer was just given to another request; this looks like a second click on that one."
             )
         return decision
+
+
+def _with(told: list[Event], command: Command[Any]) -> Command[Any]:
+    """Add what calls before this one left untold to what a command records."""
+    if not told:
+        return command
+    update = dict(command.update) if isinstance(command.update, dict) else {}
+    update["events"] = [*tell(told), *update.get("events", ())]
+    return dataclasses.replace(command, update=update)
 
 
 def _who(decision: Decision) -> dict[str, Any]:

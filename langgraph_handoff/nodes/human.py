@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -111,7 +112,8 @@ def _handed_back(
     held = ownership_of(state)
     epoch = held.get("epoch", 0) + 1
     case_id = case_id_of(state, config)
-    words = {"reason": reason[:_LONGEST] or f"{who} hands the case over."}
+    longest = min(_LONGEST, desk.rules.max_package_bytes // 16)
+    words = {"reason": reason[:longest] or f"{who} hands the case over."}
     content = {name: redacted(value, desk.rules.redactors) for name, value in words.items()}
     package = HandoffPackage.from_content(
         content,
@@ -122,9 +124,18 @@ def _handed_back(
         hop=held.get("hop", 0) + 1,
         epoch=epoch,
         created_at=timestamp(),
-        user_request=last_user_text(state.get("messages") or [])[:_LONGEST],
+        user_request=str(redacted(last_user_text(state.get("messages") or [])[:longest], desk.rules.redactors)),
     )
-    ownership: Ownership = {**held, "epoch": epoch, "hop": package.hop, "how": "handoff", "closed": False}
+    stack = [*itertools.takewhile(lambda item: item["agent"] != target, held.get("stack") or [])]  # see `transfer`
+    ownership: Ownership = {
+        **held,
+        "epoch": epoch,
+        "hop": package.hop,
+        "how": "handoff",
+        "via": "",
+        "stack": stack,
+        "closed": False,
+    }
     told = tell(
         [event("accepted", target, f"{case_id}:{epoch}", **{"from": person.name, "to": target, "by": who, "reason": reason})]
     )

@@ -15,10 +15,10 @@ from langgraph_handoff.agents import Agent
 from langgraph_handoff.context import build_view
 from langgraph_handoff.desk import Desk, tell
 from langgraph_handoff.package import HandoffPackage
-from langgraph_handoff.state import Event, Ownership, event, ownership_of, unanswered
+from langgraph_handoff.state import Event, Ownership, event, is_user, ownership_of, unanswered
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.tools import NOT_ALONE, REQUEST
-from langgraph_handoff.turn import NOT_NOW, TurnPlan, is_empty, is_spent, plan_turn
+from langgraph_handoff.turn import NOT_NOW, REFUSED, TurnPlan, is_empty, is_spent, plan_turn
 
 __all__ = ("owner",)
 
@@ -76,7 +76,8 @@ def _view(desk: Desk, agent: Agent, state: Mapping[str, Any]) -> list[BaseMessag
     package = state.get("handoff")
     edge = None
     if isinstance(package, HandoffPackage) and package.to_agent == agent.name:
-        edge = desk.catalog.edge_between(package.from_agent, agent.name)
+        via = (state.get("ownership") or {}).get("via", "")
+        edge = desk.catalog.edge_of(package.from_agent, agent.name, via)
     chosen = edge.input_filter if edge else None
     notes = [spent] if spent else []
     limit = desk.rules.max_view_tokens
@@ -129,7 +130,7 @@ def _queued(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) ->
 def _exhausted(desk: Desk, agent: str, messages: Sequence[BaseMessage]) -> bool:
     calls = 0
     for message in reversed(messages):
-        if isinstance(message, HumanMessage):
+        if is_user(message):
             break
         calls += isinstance(message, AIMessage)
     return calls >= desk.rules.max_model_calls or desk.strikes(agent, messages) >= desk.rules.max_refusals
@@ -165,6 +166,11 @@ def _own_graph(desk: Desk, agent: Agent, state: Mapping[str, Any], view: list[Ba
     if asked is None:
         if chosen := _first_of_several(written):
             return Command(update={"messages": chosen}, goto="transfer")
+        last = written[-1] if written else None
+        if isinstance(last, ToolMessage) and last.status == "error" and last.name in desk.catalog.edges[agent.name]:
+            # A handoff that was asked for wrongly ended the inner graph: its model is told, and tries again.
+            told = last.model_copy(update={"additional_kwargs": {**last.additional_kwargs, REFUSED: "invalid"}})
+            return Command(update={"messages": [*written[:-1], told]}, goto=agent.name)
         if not any(isinstance(each, AIMessage) and str(each.text).strip() for each in written):
             written.append(_reply(desk.rules.fallback, agent.name))
         return _answered(desk, agent.name, state, written, [])

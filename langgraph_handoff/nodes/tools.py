@@ -11,7 +11,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from langgraph_handoff.desk import Desk
-from langgraph_handoff.state import REMOVED_BY, as_messages
+from langgraph_handoff.state import REMOVED_BY, WRITTEN_BY, as_messages
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.turn import refusal, result
 
@@ -67,15 +67,17 @@ def one_result(call: Any, out: Any) -> tuple[ToolMessage, dict[str, Any]]:
                 others.append(message)  # type: ignore[arg-type]
             elif message.tool_call_id == call["id"]:
                 answers.append(message)
-    extra = [_removal(call, each) if isinstance(each, RemoveMessage) else each for each in others if each.type in _EXTRA]
+    extra = [_marked(call, each) for each in others if each.type in _EXTRA]
     if extra:
         update["messages"] = extra
     chosen = answers[0] if answers else result(call, "Done; the tool gave no result.")
     return chosen.model_copy(update={"id": f"{call['id']}:result", "name": call["name"]}), update
 
 
-def _removal(call: Any, removal: RemoveMessage) -> RemoveMessage:
-    return removal.model_copy(update={"additional_kwargs": {REMOVED_BY: call["id"]}})
+def _marked(call: Any, message: Any) -> Any:
+    """Say in a message that a tool wrote or removed it: it is not the user who speaks, and its own call is spared."""
+    key = REMOVED_BY if isinstance(message, RemoveMessage) else WRITTEN_BY
+    return message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, key: call["id"]}})
 
 
 def _outputs(out: Any) -> list[Any]:

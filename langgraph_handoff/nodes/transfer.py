@@ -7,11 +7,12 @@ others. Nothing moves before everything was checked; what fails is a result for 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END
 from langgraph.types import Command
@@ -19,11 +20,11 @@ from langgraph.types import Command
 from langgraph_handoff.agents import ESCALATE, Handoff, OnReply
 from langgraph_handoff.context import redacted
 from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
-from langgraph_handoff.errors import PackageError
+from langgraph_handoff.errors import PackageError, PackageTooLargeError
 from langgraph_handoff.gate import settle_transfer
 from langgraph_handoff.lifecycle import TRANSFER, advance
 from langgraph_handoff.package import HandoffPackage
-from langgraph_handoff.state import Event, Ownership, event, last_user_text, ownership_of, unanswered, user_turn
+from langgraph_handoff.state import Event, Ownership, event, is_user, last_user_text, ownership_of, unanswered, user_turn
 from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result
 
@@ -32,6 +33,8 @@ __all__ = ("transfer",)
 
 _LONGEST: Final = 8_000
 """Characters of somebody's words that the runtime itself puts into a package."""
+_SHORT: Final = 200
+"""Characters of each text in a package that would be too large otherwise."""
 _SHOWN: Final = 400
 """Characters of a result that a package repeats; the whole result stays in the talk."""
 
@@ -108,7 +111,7 @@ class _Move:
         said = self._announced(edge, package)
         accepted = event("accepted", target, self._id(call), **self._detail(package))
         events = [offered, accepted] if not over else [event("budget", self.agent, self._id(call)), offered, accepted]
-        return self._moved(package, stack, [result(call, text), *said], events, target)
+        return self._moved(package, stack, [result(call, text), *said], events, target, via=call["name"])
 
     def undeclared(self, call: ToolCall) -> Command[Any]:
         """Refuse a handoff that the catalogue does not know; an agent with a graph of its own may ask for one."""
@@ -136,7 +139,7 @@ class _Move:
             return self._stay(call, "invalid", "This case cannot be declined any more: answer, or hand it on.")
         if not reason:
             return self._stay(call, "invalid", "Say why: `reason` is empty.")
-        package = self._package(None, sender, {"reason": f"{self.agent} declined: {reason}"[:_LONGEST]})
+        package = self._own_words(sender, {"reason": f"{self.agent} declined: {reason}"[:_LONGEST]})
         stack = self.ownership.get("stack") or []
         if stack and stack[-1]["agent"] == sender:
             stack = stack[:-1]
@@ -170,7 +173,7 @@ class _Move:
             return Command(goto=END)
         rule = stack.pop()["rule"]
         summary = (str(self.reply.text) if spoken is None else spoken)[:_LONGEST]
-        package = self._report(target, {"reason": f"{self.agent} has answered the user.", "summary": summary})
+        package = self._report(target, {"reason": f"{self.agent} has answered the user.", "summary": summary}, own=True)
         done = event(advance(TRANSFER, "accepted", "return"), self.agent, f"{self.reply.id}:back", **self._detail(package))
         goto = target if rule == "report" or self.desk.errand(target, self.ownership) else END
         return self._moved(package, stack, written, [done], target, how="return", goto=goto)
@@ -183,7 +186,14 @@ class _Move:
             return "The handoffs of this turn are used. You keep the case: answer the user now."
         return ""
 
-    def _package(self, edge: Handoff | None, target: str, content: Mapping[str, Any]) -> HandoffPackage:
+    def _own_words(self, target: str, content: Mapping[str, Any]) -> HandoffPackage:
+        """Return a package that the runtime writes itself; it is shortened rather than refused, since nobody could mend it."""
+        try:
+            return self._package(None, target, content)
+        except PackageTooLargeError:
+            return self._package(None, target, {"reason": str(content.get("reason", ""))[:_SHORT]}, short=True)
+
+    def _package(self, edge: Handoff | None, target: str, content: Mapping[str, Any], *, short: bool = False) -> HandoffPackage:
         kind = self.desk.catalog.package_of(edge) if edge and target == edge.to else HandoffPackage
         given = dict(content)
         if edge and len(edge.actions) == 1:
@@ -192,12 +202,16 @@ class _Move:
             raise PackageError(problem=f"requested_action must be one of {', '.join(edge.actions)}")
         if kind is HandoffPackage and edge and target != edge.to:
             given = {name: value for name, value in given.items() if name in HandoffPackage.content_fields()}
-        done = given.get("completed_actions") or []
-        if isinstance(done, list | tuple):  # anything else is a mistake that validation names
-            given["completed_actions"] = [*done, *self._beside()]
-        given = {name: redacted(value, self.desk.rules.redactors) for name, value in given.items()}
+        done, failed = self._beside() if not short else ([], [])
+        for name, lines in (("completed_actions", done), ("open_questions", failed)):
+            told = given.get(name) or []
+            if lines and isinstance(told, list | tuple):  # anything else is a mistake that validation names
+                given[name] = [*told, *lines]
+        redactors = self.desk.rules.redactors
+        given = {name: value if name == "requested_action" else redacted(value, redactors) for name, value in given.items()}
         # The receiver is shown the user's last words whole; here they are a record, which must not fill the package.
-        request = redacted(last_user_text(self.messages)[:_LONGEST], self.desk.rules.redactors)
+        longest = _SHORT if short else min(_LONGEST, self.desk.rules.max_package_bytes // 16)
+        request = redacted(last_user_text(self.messages)[:longest], redactors)
         hop = self.ownership.get("hop", 0) + 1
         return kind.from_content(
             given,
@@ -214,28 +228,31 @@ class _Move:
             permissions=tuple(sorted(self.desk.catalog.tools.get(target, ()))),
         )
 
-    def _report(self, lender: str, content: Mapping[str, Any]) -> HandoffPackage:
+    def _report(self, lender: str, content: Mapping[str, Any], *, own: bool = False) -> HandoffPackage:
         """Return the package of a case that goes back.
 
         While the lender's next errand waits, the report is kept in the case file too: the next package takes this one's place.
         """
         if self.desk.errand(lender, self.ownership):
             content = {**content, "completed_actions": [f"{self.agent} reported: {content.get('summary', '')}"]}
-        return self._package(None, lender, content)
+        return self._own_words(lender, content) if own else self._package(None, lender, content)
 
-    def _beside(self) -> list[str]:
-        """Return the results of the calls that stood beside the handoff: the sender could not tell of them yet."""
-        if self.reply is None:
-            return []
-        calls = {call["id"]: call for call in self.reply.tool_calls}
+    def _beside(self) -> tuple[list[str], list[str]]:
+        """Return what became of the calls that stood beside the handoff, which the sender could not tell of yet: done, failed."""
+        done: list[str] = []
+        failed: list[str] = []
+        calls = {call["id"]: call for call in self.reply.tool_calls} if self.reply else {}
         kinds = self.desk.kinds(self.agent)
-        lines: list[str] = []
         for message in self.messages:
             call = calls.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
             if call is not None and isinstance(message, ToolMessage) and kinds.get(call["name"]) in ("read", "write"):
                 given = ", ".join(f"{key}={value!r}" for key, value in call["args"].items())
-                lines.append(f"{call['name']}({given})"[:_SHOWN] + f" -> {str(message.text)[:_SHOWN]}")
-        return lines
+                line = f"{call['name']}({given})"[:_SHOWN] + f" -> {str(message.text)[:_SHOWN]}"
+                if message.status == "error":
+                    failed.append(f"Not done: {line}")
+                else:
+                    done.append(line)
+        return done, failed
 
     def _declines(self, edge: Handoff, package: HandoffPackage) -> str:
         """Return the destination's reason against the package; empty when it takes the case."""
@@ -248,7 +265,10 @@ class _Move:
         missing = [name for name in wanted if facts.get(name) in (None, "") and own.get(name) in (None, "")]
         if missing:
             return f"it needs {', '.join(missing)}. Find out and put it into `known_facts`"
-        verdict = target.accepts(package) if target and target.accepts else None
+        try:
+            verdict = target.accepts(package) if target and target.accepts else None
+        except Exception as error:  # noqa: BLE001 (what a model left out must not end the run)
+            return f"it could not judge this package ({type(error).__name__}: {error})"
         if verdict is False:
             return "it does not take this package"
         return verdict if isinstance(verdict, str) else ""
@@ -261,7 +281,7 @@ class _Move:
         if given.get("asked") not in (None, _mark(package)):
             return ""  # a worker that has reported may be asked something else
         since = _since(self.messages, given["message"])
-        if any(isinstance(each, HumanMessage) for each in since) or any(self._is_news(each) for each in since):
+        if any(is_user(each) or self._is_news(each) for each in since):
             return ""
         if set(_known(package)) - set(given["known"]):
             return ""
@@ -301,6 +321,7 @@ class _Move:
         target: str,
         *,
         how: Literal["handoff", "return", "decline"] = "handoff",
+        via: str = "",
         goto: str | None = None,
     ) -> Command[Any]:
         held = self.ownership
@@ -316,10 +337,12 @@ class _Move:
             hop=package.hop,
             turn=user_turn(self.messages),
             turn_hops=counted,
-            stack=[*stack],
+            # Who owns the case again waits for nobody to give it back.
+            stack=[*itertools.takewhile(lambda item: item["agent"] != target, stack)],
             queue=queue,
             given=step,
             how=how,
+            via=via,
             closed=False,
         )
         update = {
@@ -350,7 +373,8 @@ class _Move:
         """Open the first waiting follow-up instead of closing; one that is not valid is dropped with an event."""
         first = queue[0]
         self.ownership["queue"] = [dict(item) for item in queue[1:]]
-        edge = self.desk.catalog.edge_between(str(first["from"]), str(first["to"])) or Handoff(to=str(first["to"]))
+        tool = str(first.get("tool") or "")
+        edge = self.desk.catalog.edge_of(str(first["from"]), str(first["to"]), tool) or Handoff(to=str(first["to"]))
         if first["to"] == self.agent or self.desk.catalog.owner(str(first["to"])) is None:
             return self.close(call)
         if edge.approval:
@@ -364,7 +388,7 @@ class _Move:
             return self._dropped(call, "declined", f"The follow-up for {edge.to} was declined: {reason}")
         opened = event("accepted", edge.to, self._id(call), **self._detail(package), follow_up=True)
         text = f"Your part is closed; {edge.to} has the case for the follow-up."
-        return self._moved(package, [], [result(call, text), said], [opened], edge.to)
+        return self._moved(package, [], [result(call, text), said], [opened], edge.to, via=tool)
 
     def _announced(self, edge: Handoff, package: HandoffPackage) -> list[AIMessage]:
         if edge.announce is None or package.to_agent != edge.to:

@@ -12,6 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
+from pydantic import ValidationError
 
 from langgraph_handoff.agents import Privilege
 from langgraph_handoff.desk import Desk, tell
@@ -42,7 +43,10 @@ def write(desk: Desk, runners: Mapping[str, ToolNode], state: Mapping[str, Any],
         return Command(goto=agent if reply is None else desk.dispatch(reply, open_ids, agent))
     call = work.calls[0]
     ledger = desk.ledger_of(config, call["name"])
-    asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
+    try:
+        asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
+    except ValidationError:  # the stored arguments were changed; approval says so
+        return Command(goto="approval")
     record = asked.record
     if record is None or record.state in ("proposed", "denied", "abandoned"):
         return Command(goto="approval")
@@ -158,7 +162,9 @@ class _Write:
         except Exception:  # noqa: BLE001 (a probe that fails cannot tell)
             return record
         # Once more on the probe's word, then a person: a tool that fails every time would run without end under one approval.
-        if found is None or (found is False and record.approver == PROBE):
+        # Without the operation's id a probe cannot tell an approved repeat from the same write done before.
+        blind = record.seq > 1 and not self.privilege.idempotency_key and found is not False
+        if found is None or blind or (found is False and record.approver == PROBE):
             return record
         if found is False:
             return (yield ledger_call(self.ledger, "move", record, "retry", approver=PROBE, decided_at=time.time()))
@@ -182,8 +188,7 @@ class _Write:
         """Say in the result when a person's edit ran instead of what the model asked for."""
         if record.decision != "edit" or not isinstance(message.content, str):
             return message
-        by = record.approver or "a person"
-        text = f"[{by} changed the arguments; it ran with {record.args}. Do not call it again.]\n{message.content}"
+        text = f"[The reviewer changed the arguments; it ran with {record.args}. Do not call it again.]\n{message.content}"
         return message.model_copy(update={"content": text})
 
 

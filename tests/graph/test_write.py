@@ -581,7 +581,8 @@ def test_a_write_that_pauses_itself_is_an_unknown_outcome(desk: Desk, config: An
     graph = desk(alice={"turns": [call("odd", order="A"), "told"], "tools": [privileged(odd)]})
     graph.invoke(say("hi"), config)
     decide(graph, config, "approve", by="ana")
-    assert request(graph, config)["handoff"]["kind"] == "unknown"
+    shown = request(graph, config)["handoff"]
+    assert (shown["kind"], shown["evidence"]["error"]) == ("unknown", "the tool interrupted itself")
     assert decide(graph, config, "done", by="ana")["messages"][-1].text == "told"
     assert ran == ["A"]
 

@@ -10,6 +10,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 
 from langgraph_handoff import Agent, HandoffPackage
 from langgraph_handoff.context import build_view, redact_secrets, redacted
+from langgraph_handoff.errors import InputFilterError
 from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
 from tests.conftest import Desk, model_of, say
 
@@ -100,6 +101,22 @@ def test_a_filter_cannot_take_the_package_or_the_last_words(chosen: Any) -> None
     assert "the-reason" in "".join(words(view))
     assert "third question" in words(view)
     assert history_faults(view) == []
+
+
+def test_a_filter_may_return_messages_in_any_form() -> None:
+    """Messages written as dicts or pairs are messages."""
+    view = build_view(
+        bob(), {"messages": TALK, "handoff": None}, input_filter=lambda view: [("user", "a"), {"role": "ai", "content": "b"}]
+    )
+    assert words(view)[-2:] == ["a", "b"]
+    assert history_faults(view) == []
+
+
+@pytest.mark.parametrize("given", [None, "text", [3], [None], {"role": "user"}])
+def test_a_filter_that_returns_no_messages_is_named(given: Any) -> None:
+    """What a filter gave instead of messages is said, with the filter's name, and nothing else fails for it later."""
+    with pytest.raises(InputFilterError, match="must return the list of messages"):
+        build_view(bob(), {"messages": TALK, "handoff": None}, input_filter=lambda _: given)
 
 
 SECRETS = [

@@ -8,9 +8,10 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, cast
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
@@ -23,6 +24,7 @@ from langgraph_handoff.errors import (
     CheckpointerMissingError,
     DurabilityError,
     NoOpenRequestError,
+    RolledBackError,
     StaleRequestError,
 )
 from langgraph_handoff.ledger import Ledger, open_ledger
@@ -98,27 +100,44 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
             CheckpointerMissingError: If the graph asks people and has nothing to wait with.
             DurabilityError: If an approved write could be repeated after a crash.
             NoOpenRequestError: If an answer comes and nothing was asked.
+            RolledBackError: If the thread's checkpoints are older than its last privileged write.
             StaleRequestError: If an answer names a request that is not open.
             ThreadBusyError: If another run works on the thread. Nothing was stored.
         """
         config = self._checked(config)
-        near = beside(self.checkpointer)
+        saver = self._saver(config)
+        near = beside(saver)
+        ledger = self._ledger(near)
         thread_id = _own_thread(config)
         with near.leases.hold(thread_id) if near and thread_id else nullcontext():
+            if self._watches(ledger) and saver and thread_id and (known := ledger.latest_checkpoint(thread_id)):
+                _not_older(saver.get_tuple(_latest(config)), known, thread_id, ledger)
             snapshot = self.get_state(config) if self._resumes(input, config) else None
-            prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
-            yield from super().stream(prepared, self._with_ledger(config, near), **kwargs)
+            prepared, kwargs = self._prepared(input, config, snapshot, saver, kwargs)
+            yield from super().stream(prepared, _with_ledger(config, ledger), **kwargs)
 
     async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Run the graph as the host does, behind the front door's checks; see `stream` for what it raises."""
         config = self._checked(config)
-        near = await abeside(self.checkpointer)
+        saver = self._saver(config)
+        near = await abeside(saver)
+        ledger = self._ledger(near)
         thread_id = _own_thread(config)
         async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
+            if self._watches(ledger) and saver and thread_id and (known := await ledger.alatest_checkpoint(thread_id)):
+                _not_older(await saver.aget_tuple(_latest(config)), known, thread_id, ledger)
             snapshot = await self.aget_state(config) if self._resumes(input, config) else None
-            prepared, kwargs = self._prepared(input, config, snapshot, kwargs)
-            async for chunk in super().astream(prepared, self._with_ledger(config, near), **kwargs):
+            prepared, kwargs = self._prepared(input, config, snapshot, saver, kwargs)
+            async for chunk in super().astream(prepared, _with_ledger(config, ledger), **kwargs):
                 yield chunk
+
+    def _saver(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+        """Return what stores this run: the saver that an outer graph or a server hands down, else the graph's own."""
+        if self.checkpointer is False:
+            return None
+        handed_down = [each for each in (config.get("configurable") or {}).values() if isinstance(each, BaseCheckpointSaver)]
+        saver = handed_down[0] if handed_down else self.checkpointer
+        return saver if isinstance(saver, BaseCheckpointSaver) else None
 
     def _checked(self, config: RunnableConfig | None) -> RunnableConfig:
         config = cast("RunnableConfig", {**(config or {})})
@@ -134,6 +153,10 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
                 raise ValueError(f"thread_id must be 1 to {_LONGEST_THREAD_ID} printable characters, not {text[:40]!r}.")
         return config
 
+    def _watches(self, ledger: Ledger | None) -> TypeGuard[Ledger]:
+        """Return whether the ledger has a say: a graph without privileged tools does not even open it."""
+        return ledger is not None and bool(self.catalog.privileges)
+
     def _asks_people(self) -> bool:
         edges = (edge for named in self.catalog.edges.values() for edge in named.values())
         return bool(self.catalog.privileges or self.catalog.people or any(edge.approval for edge in edges))
@@ -143,7 +166,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         return answers and bool(self.checkpointer) and not _is_nested(config.get("configurable") or {})
 
     def _prepared(
-        self, input: Any, config: RunnableConfig, snapshot: StateSnapshot | None, kwargs: dict[str, Any]
+        self, input: Any, config: RunnableConfig, snapshot: StateSnapshot | None, saver: object, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         prepared = input
         if isinstance(input, Mapping) and input.get("messages") is not None:
@@ -153,24 +176,42 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         durability = kwargs.get("durability")
         if durability == "exit" and self.catalog.privileges:
             raise DurabilityError(durability=durability)
-        if isinstance(self.checkpointer, bool) or self.checkpointer is None:
-            return prepared, kwargs
-        if durability != "exit":
+        if saver is not None and durability != "exit":  # within another graph too: it hands its own durability down
             kwargs = {**kwargs, "durability": "sync"}
         return prepared, kwargs
 
-    def _with_ledger(self, config: RunnableConfig, near: Beside | None) -> RunnableConfig:
-        """Hand the ledger to the nodes: the graph's own, else the one that the environment names, else the checkpointer's."""
+    def _ledger(self, near: Beside | None) -> Ledger | None:
+        """Return the graph's own ledger, else the one that the environment names, else the checkpointer's."""
         address = os.environ.get(ENVIRONMENT)
-        ledger = self.ledger or (_shared_ledger(address) if address else near.ledger if near else None)
-        if ledger is None:
-            return config
-        return {**config, "configurable": {**(config.get("configurable") or {}), LEDGER_KEY: ledger}}
+        return self.ledger or (_shared_ledger(address) if address else near.ledger if near else None)
 
 
 @functools.lru_cache
 def _shared_ledger(address: str) -> Ledger:
     return open_ledger(address)
+
+
+def _with_ledger(config: RunnableConfig, ledger: Ledger | None) -> RunnableConfig:
+    """Hand the ledger to the nodes."""
+    if ledger is None:
+        return config
+    return {**config, "configurable": {**(config.get("configurable") or {}), LEDGER_KEY: ledger}}
+
+
+def _latest(config: RunnableConfig) -> RunnableConfig:
+    """Return the address of a thread's latest checkpoint, whichever one a run begins at."""
+    return {"configurable": {"thread_id": (config.get("configurable") or {}).get("thread_id"), "checkpoint_ns": ""}}
+
+
+def _not_older(stored: CheckpointTuple | None, known: str, thread_id: str, ledger: Ledger) -> None:
+    """Refuse checkpoints that end before what the ledger has seen of them; checkpoint ids sort by time.
+
+    Raises:
+        RolledBackError: If the thread has no checkpoint from the time of its last privileged write, or later.
+    """
+    if stored is None or stored.checkpoint["id"] < known:
+        found = stored.checkpoint["id"] if stored else "nothing"
+        raise RolledBackError(thread_id=thread_id, known=known, found=found, location=ledger.location)
 
 
 def _is_nested(configurable: Mapping[str, Any]) -> bool:

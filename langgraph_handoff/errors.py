@@ -17,6 +17,7 @@ __all__ = (
     "HandoffError",
     "IllegalTransitionError",
     "InputFilterError",
+    "LedgerBehindError",
     "LedgerConflictError",
     "LedgerError",
     "LedgerMissingError",
@@ -25,6 +26,7 @@ __all__ = (
     "NotJsonError",
     "PackageError",
     "PackageTooLargeError",
+    "RolledBackError",
     "ScriptError",
     "StaleRequestError",
     "StorageError",
@@ -154,6 +156,19 @@ class CheckpointerMissingError(HandoffError):
 class DurabilityError(HandoffError):
     """The durability `{durability}` stores nothing before the run ends, so an approved write could be repeated after a
     crash. Use `durability="sync"` in graphs with privileged tools.
+    """
+
+
+class RolledBackError(LedgerError):
+    """The checkpoints of thread `{thread_id}` end before its last privileged write: {found} is stored, and the ledger at
+    {location} has seen {known}. They were rolled back, emptied or replaced. Restore the checkpoints of that time, or take the
+    case up under a new `thread_id`. Nothing was changed.
+    """
+
+
+class LedgerBehindError(LedgerError):
+    """The ledger at {location} does not know {what}, which the case of thread `{thread_id}` has on record. The ledger was rolled
+    back, emptied or replaced. Restore the ledger of that time. Nothing was written.
     """
 
 

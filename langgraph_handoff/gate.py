@@ -17,6 +17,7 @@ from langgraph.types import Command
 
 from langgraph_handoff.agents import Privilege, normal_args
 from langgraph_handoff.desk import Desk, case_id_of, tell
+from langgraph_handoff.errors import LedgerBehindError
 from langgraph_handoff.ledger import Ledger, Proposal, WriteRecord, digest_of, identity_key
 from langgraph_handoff.state import event, unanswered
 from langgraph_handoff.steps import Effect, Steps
@@ -99,6 +100,7 @@ def wanted(desk: Desk, state: Mapping[str, Any], config: RunnableConfig, call: T
 def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: RunnableConfig, call: ToolCall, agent: str) -> Steps:
     """Return an `Asked` that says where the call stands."""
     proposal = wanted(desk, state, config, call, agent)
+    yield from _not_behind(ledger, state, proposal)
     digest = digest_of(proposal.tool, proposal.args)
     mine: list[WriteRecord] = yield ledger_call(ledger, "records", case_id=proposal.case_id, call_id=proposal.call_id)
     mine = [each for each in mine if each.tenant == proposal.tenant]
@@ -118,6 +120,22 @@ def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: Runna
         denied: list[WriteRecord] = yield ledger_call(ledger, "records", case_id=proposal.case_id, states=["denied"])
         barred = _barred([each for each in denied if each.digest == digest and each.tenant == proposal.tenant])
     return Asked(call=call, proposal=proposal, record=None, seq=1, kind=proposal.kind, barred=barred)
+
+
+def _not_behind(ledger: Ledger, state: Mapping[str, Any], proposal: Proposal) -> Steps:
+    """Check that the ledger knows the last thing that the case has on record of it: what it forgot could be done twice.
+
+    Raises:
+        LedgerBehindError: If it does not.
+    """
+    told = next((each for each in reversed(state.get("events") or []) if each["detail"].get("op")), None)
+    if told is None:
+        return
+    op = told["detail"]["op"]
+    record: WriteRecord | None = yield ledger_call(ledger, "get", op)
+    if record is None or (told["kind"] == "written" and record.state != "done"):
+        what = f"the {told['kind'].replace('_', ' ')} operation {op}"
+        raise LedgerBehindError(location=ledger.location, what=what, thread_id=proposal.thread_id)
 
 
 def _found(call: ToolCall, proposal: Proposal, record: WriteRecord, earlier: WriteRecord | None = None) -> Asked:

@@ -51,6 +51,7 @@ CHANGES: Final = frozenset(
         "bare",
         "token",
         "started_at",
+        "checkpoint_id",
         "result",
         "error",
         "finished_at",
@@ -112,6 +113,8 @@ class WriteRecord:
     token: str | None = None
     """Process that carries the operation out; see `owner_token`."""
     started_at: float | None = None
+    checkpoint_id: str | None = None
+    """The thread's checkpoint from which the operation was begun; it was stored before."""
     result: Any | None = None
     error: str | None = None
     finished_at: float | None = None
@@ -160,6 +163,10 @@ class Ledger(abc.ABC):
     ) -> list[WriteRecord]:
         """Return the rows that fit all given filters, in the order in which they were proposed."""
 
+    def latest_checkpoint(self, thread_id: str) -> str | None:
+        """Return the latest checkpoint of a thread from which an operation was begun; checkpoint ids sort by time."""
+        return max((row.checkpoint_id for row in self.records(thread_id=thread_id) if row.checkpoint_id), default=None)
+
     @abc.abstractmethod
     def move(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row along the WRITE table, if it still is as `record` says.
@@ -189,6 +196,10 @@ class Ledger(abc.ABC):
     async def arecords(self, **filters: Any) -> list[WriteRecord]:
         """Return the rows that fit all given filters; see `records`."""
         return await _to_its_end(functools.partial(self.records, **filters))
+
+    async def alatest_checkpoint(self, thread_id: str) -> str | None:
+        """Return the latest checkpoint of a thread from which an operation was begun."""
+        return await _to_its_end(functools.partial(self.latest_checkpoint, thread_id))
 
     async def amove(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row; see `move`."""

@@ -87,6 +87,10 @@ class MemoryLedger(Ledger):
         """Return the rows that fit all given filters."""
         return self.records(**filters)
 
+    async def alatest_checkpoint(self, thread_id: str) -> str | None:
+        """Return the latest checkpoint of a thread from which an operation was begun."""
+        return self.latest_checkpoint(thread_id)
+
     async def amove(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row."""
         return self.move(record, event, **changes)

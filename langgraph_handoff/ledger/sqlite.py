@@ -19,7 +19,7 @@ from langgraph_handoff.ledger.moves import asked_again, conflict, filters, moved
 
 __all__ = ("SqliteLedger",)
 
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 _BUSY: Final = 10.0
 """Seconds that a writer waits for another one's lock."""
 _JSON: Final = frozenset({"args", "result"})
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS handoff_ops (
     kind TEXT NOT NULL, case_id TEXT NOT NULL, tenant TEXT NOT NULL, thread_id TEXT NOT NULL, call_id TEXT NOT NULL,
     agent TEXT NOT NULL, tool TEXT NOT NULL, args TEXT NOT NULL, digest TEXT NOT NULL, reason TEXT NOT NULL,
     proposed_at REAL NOT NULL, expires_at REAL, decision TEXT, approver TEXT, decided_at REAL, comment TEXT,
-    bare INTEGER NOT NULL DEFAULT 0, token TEXT, started_at REAL, result TEXT, error TEXT, finished_at REAL
+    bare INTEGER NOT NULL DEFAULT 0, token TEXT, started_at REAL, result TEXT, error TEXT, finished_at REAL, checkpoint_id TEXT
 )
 """
 _INDEXES: Final = (
@@ -95,6 +95,13 @@ class SqliteLedger(Ledger):
         with self._used() as connection:
             rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM handoff_ops{where} ORDER BY proposed_at, seq", values)
             return [_record(row) for row in rows]
+
+    def latest_checkpoint(self, thread_id: str) -> str | None:
+        """Return the latest checkpoint of a thread from which an operation was begun."""
+        with self._used() as connection:
+            found = connection.execute("SELECT max(checkpoint_id) FROM handoff_ops WHERE thread_id = ?", [storable(thread_id)])
+            (latest,) = found.fetchone()
+            return None if latest is None else str(latest)
 
     def move(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row by one compare-and-set; see `Ledger.move`."""
@@ -163,6 +170,9 @@ class SqliteLedger(Ledger):
         connection.execute("PRAGMA synchronous=FULL")
         if version < _SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+            if version == 1:
+                connection.execute("ALTER TABLE handoff_ops ADD COLUMN checkpoint_id TEXT")
             connection.execute(_CREATE)
             for index in _INDEXES:
                 connection.execute(index)

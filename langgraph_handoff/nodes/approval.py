@@ -340,7 +340,8 @@ class _Sitting:
         about = self.asked.proposal.call_id + (f":unknown:{record.epoch}" if self.asked.kind == "unknown" else "")
         asked = event("asked", self.agent, about, tool=record.tool, digest=record.digest, request=self.asked.kind)
         asked["at"] = record.proposed_at
-        detail: dict[str, Any] = {"decision": decision, "by": by or "unnamed", "comment": comment, "tool": record.tool}
+        detail: dict[str, Any] = {"decision": decision, "by": by or "unnamed", "comment": comment}
+        detail |= {"tool": record.tool, "op": record.op}
         if decision == "edit":
             detail["args"] = dict(args if args is not None else record.args)
         return [asked, event("decided", self.agent, about, **detail)]

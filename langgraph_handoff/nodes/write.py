@@ -81,7 +81,8 @@ def _done(
     replayed: bool,
 ) -> Command[Any]:
     applied = message.status != "error"
-    told = tell([event("written" if applied else "not_written", agent, record.request_id, tool=record.tool, replayed=replayed)])
+    kind, detail = "written" if applied else "not_written", {"tool": record.tool, "op": record.op, "replayed": replayed}
+    told = tell([event(kind, agent, record.request_id, **detail)])
     changes = {**update, "messages": [*update.get("messages", []), message], "events": told}
     if applied:
         given = ", ".join(f"{key}={value!r}" for key, value in record.args.items())
@@ -104,7 +105,8 @@ class _Write:
 
     def _attempt(self, record: WriteRecord, token: str) -> Steps:
         try:
-            claimed: WriteRecord = yield ledger_call(self.ledger, "move", record, "start", token=token, started_at=time.time())
+            begun = {"token": token, "started_at": time.time(), "checkpoint_id": _checkpoint_of(self.config)}
+            claimed: WriteRecord = yield ledger_call(self.ledger, "move", record, "start", **begun)
         except BaseException:
             yield from self._given_back(record.op, token)
             raise
@@ -190,6 +192,11 @@ class _Write:
             return message
         text = f"[The reviewer changed the arguments; it ran with {record.args}. Do not call it again.]\n{message.content}"
         return message.model_copy(update={"content": text})
+
+
+def _checkpoint_of(config: RunnableConfig) -> str | None:
+    """Return the outermost graph's checkpoint from which this step runs."""
+    return ((config.get("configurable") or {}).get("checkpoint_map") or {}).get("")
 
 
 def _plain(content: Any) -> Any:

@@ -517,22 +517,47 @@ def test_the_file_is_kept_as_promised(file: Path) -> None:
                 name: connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("journal_mode", "synchronous", "busy_timeout", "user_version")
             }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000, "user_version": 1}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000, "user_version": 2}
 
 
 def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(file: Path) -> None:
     """A ledger with a newer schema is not read, not changed, and named in the error."""
     with sqlite3.connect(file) as other:
-        other.execute("PRAGMA user_version=2")
+        other.execute("PRAGMA user_version=3")
     other.close()
     before = file.read_bytes()
     with pytest.raises(LedgerVersionError) as caught:
         SqliteLedger(file).records()
     assert str(caught.value) == (
-        f"The write ledger at {file} has schema version 2; this code reads 1. Install the release that wrote it. "
+        f"The write ledger at {file} has schema version 3; this code reads 2. Install the release that wrote it. "
         "The file was not changed."
     )
     assert file.read_bytes() == before
+
+
+def test_a_file_of_the_first_schema_is_brought_up(file: Path) -> None:
+    """A ledger without checkpoint ids keeps its rows and gets the column."""
+    with SqliteLedger(file) as held:
+        record, _ = held.propose(proposal(), seq=1)
+    with sqlite3.connect(file) as other:
+        other.execute("ALTER TABLE handoff_ops DROP COLUMN checkpoint_id")
+        other.execute("PRAGMA user_version=1")
+    other.close()
+    with SqliteLedger(file) as held:
+        assert held.records() == [record]
+        approved = held.move(record, "approve")
+        assert held.latest_checkpoint(record.thread_id) is None
+        held.move(approved, "start", checkpoint_id="c1")
+        assert held.latest_checkpoint(record.thread_id) == "c1"
+
+
+async def test_the_latest_checkpoint_of_a_thread_is_the_greatest(ledger: Ledger) -> None:
+    """Of several operations of a thread the latest checkpoint counts, of another thread's none."""
+    for number, checkpoint in enumerate(["c1", "c3", "c2"]):
+        record, _ = ledger.propose(proposal(key=f"k{number}", thread_id="t1"), seq=1)
+        ledger.move(ledger.move(record, "approve"), "start", checkpoint_id=checkpoint)
+    assert ledger.latest_checkpoint("t1") == await ledger.alatest_checkpoint("t1") == "c3"
+    assert ledger.latest_checkpoint("t2") is None
 
 
 @pytest.mark.parametrize("name", ["get", "records", "propose", "move", "aget", "arecords", "apropose", "amove"])

@@ -9,6 +9,7 @@ from langgraph_handoff.state import HandoffState
 from langgraph_handoff.storage import aconnect, connect
 from langgraph_handoff.tools import create_handoff_tool, privileged
 from langgraph_handoff.trace import ahops, ametrics, hops, metrics
+from langgraph_handoff.waiting import apending, pending
 
 __all__ = (
     "Agent",
@@ -26,11 +27,13 @@ __all__ = (
     "adecide",
     "ahops",
     "ametrics",
+    "apending",
     "connect",
     "create_handoff_graph",
     "create_handoff_tool",
     "decide",
     "hops",
     "metrics",
+    "pending",
     "privileged",
 )

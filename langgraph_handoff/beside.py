@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_handoff.lease import FileLeases, Leases, MemoryLeases
-from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger
+from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger
 
-__all__ = ("Beside", "abeside", "beside", "ledger_path")
+__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path")
 
+ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
+"""Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
 _QUERY: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
@@ -55,6 +58,17 @@ async def abeside(saver: Any) -> Beside | None:
     async with saver.conn.execute(_QUERY) as cursor:
         row = await cursor.fetchone()
     return _known.setdefault(saver, _placed(row[0] if row else None))
+
+
+def chosen_ledger(own: Ledger | None, near: Beside | None) -> Ledger | None:
+    """Return a graph's own ledger, else the one that the environment names, else the one beside its checkpointer."""
+    address = os.environ.get(ENVIRONMENT)
+    return own or (_shared_ledger(address) if address else near.ledger if near else None)
+
+
+@functools.lru_cache
+def _shared_ledger(address: str) -> Ledger:
+    return open_ledger(address)
 
 
 def _file_of(saver: SqliteSaver) -> str | None:

@@ -32,6 +32,7 @@ from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.state import Event
 from langgraph_handoff.storage import Storage, connect
 from langgraph_handoff.trace import graph_of_hops, hops
+from langgraph_handoff.waiting import pending
 
 __all__ = ("main",)
 
@@ -125,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--auto", choices=("approve", "reject"), help="answer every request so, without a terminal")
         each.add_argument("--delay", type=_seconds, default=0.0, metavar="SECONDS", help="pause between steps, to watch")
     show = command("show", _show, "print owner, hops, package and open request of a case")
+    command("pending", _pending, "print what waits for a person, over all cases")
     trail = command("hops", _hops, "print who had the case")
     trail.add_argument("--mermaid", action="store_true", help="as a Mermaid chart")
     for each in (resume, show, trail):
@@ -221,6 +223,19 @@ def _show(given: argparse.Namespace, console: Console) -> int:
             console.print(_request_panel(asked))
         if not snapshot.interrupts:
             console.print("request none is open")
+    return DONE
+
+
+def _pending(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        found = pending(storage)
+    for each in found:
+        args = ", ".join(f"{key}={value!r}" for key, value in each.args.items())
+        console.print(
+            Text.assemble((each.thread_id, "bold"), f"  {each.kind}  {each.agent}: {each.tool}({args})"), soft_wrap=True
+        )
+    if not found:
+        console.print("Nothing waits.")
     return DONE
 
 

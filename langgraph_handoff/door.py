@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from langgraph_handoff.agents import Catalog
-from langgraph_handoff.beside import Beside, abeside, beside
+from langgraph_handoff.beside import abeside, beside, chosen_ledger
 from langgraph_handoff.desk import LEDGER_KEY, Desk
 from langgraph_handoff.errors import (
     CatalogError,
@@ -27,7 +25,7 @@ from langgraph_handoff.errors import (
     RolledBackError,
     StaleRequestError,
 )
-from langgraph_handoff.ledger import Ledger, open_ledger
+from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.state import as_messages
 
 if TYPE_CHECKING:
@@ -38,8 +36,6 @@ __all__ = ("Answer", "CompiledHandoffGraph", "HandoffGraph", "adecide", "decide"
 Answer = Literal["approve", "edit", "reject", "respond", "done", "did_not_happen", "abandon"]
 """What a person may decide; the last three are about a write of unknown outcome."""
 
-ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
-"""Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
 
 _INTERRUPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _LONGEST_THREAD_ID: Final = 512
@@ -107,7 +103,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         config = self._checked(config)
         saver = self._saver(config)
         near = beside(saver)
-        ledger = self._ledger(near)
+        ledger = chosen_ledger(self.ledger, near)
         thread_id = _own_thread(config)
         with near.leases.hold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := ledger.latest_checkpoint(thread_id)):
@@ -121,7 +117,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         config = self._checked(config)
         saver = self._saver(config)
         near = await abeside(saver)
-        ledger = self._ledger(near)
+        ledger = chosen_ledger(self.ledger, near)
         thread_id = _own_thread(config)
         async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := await ledger.alatest_checkpoint(thread_id)):
@@ -179,16 +175,6 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         if saver is not None and durability != "exit":  # within another graph too: it hands its own durability down
             kwargs = {**kwargs, "durability": "sync"}
         return prepared, kwargs
-
-    def _ledger(self, near: Beside | None) -> Ledger | None:
-        """Return the graph's own ledger, else the one that the environment names, else the checkpointer's."""
-        address = os.environ.get(ENVIRONMENT)
-        return self.ledger or (_shared_ledger(address) if address else near.ledger if near else None)
-
-
-@functools.lru_cache
-def _shared_ledger(address: str) -> Ledger:
-    return open_ledger(address)
 
 
 def _with_ledger(config: RunnableConfig, ledger: Ledger | None) -> RunnableConfig:

@@ -121,8 +121,8 @@ class WriteRecord:
 
     @property
     def request_id(self) -> str:
-        """Name of the question that this row asks in its present epoch."""
-        return f"{self.op}.{self.epoch}"
+        """Name of the question that this row asks now. What became of a write is another question than whether it may be done."""
+        return f"{self.op}.{self.epoch}" + (".unknown" if self.state == "unknown" else "")
 
 
 class Ledger(abc.ABC):

@@ -235,7 +235,7 @@ class _Sitting:
 
     def _again(self, record: WriteRecord, why: NotADecision) -> Command[Any]:
         """Keep the words that came instead of a decision, and ask again."""
-        kept, asked = user_messages(why.messages), self._request_id(record)
+        kept, asked = user_messages(why.messages), record.request_id
         count = sum(1 for each in self.state.get("events") or [] if each["kind"] == "not_a_decision")
         told = tell([event("not_a_decision", self.agent, f"{asked}:{count}", why=why.why, request_id=asked)])
         return Command(update={"messages": kept, "events": told}, goto="approval")
@@ -264,10 +264,6 @@ class _Sitting:
 
     # What is asked, and what is told of it.
 
-    def _request_id(self, record: WriteRecord) -> str:
-        """Return the name of the question. What became of a write is another question than whether it may be done."""
-        return f"{record.request_id}.unknown" if self.asked.kind == "unknown" else record.request_id
-
     def _request(self, record: WriteRecord) -> Request:
         proposed = self.asked.proposal if self.asked.kind != "unknown" else record
         allowed = _UNKNOWN_ANSWERS if self.asked.kind == "unknown" else self.privilege.allowed_decisions
@@ -275,7 +271,7 @@ class _Sitting:
         expires = record.expires_at
         return Request(
             kind=self.asked.kind,  # type: ignore[arg-type]
-            request_id=self._request_id(record),
+            request_id=record.request_id,
             digest=record.digest,
             epoch=record.epoch,
             case_id=record.case_id,
@@ -325,7 +321,7 @@ class _Sitting:
 
     def _note(self, record: WriteRecord) -> str:
         for each in reversed(self.state.get("events") or []):
-            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == self._request_id(record):
+            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == record.request_id:
                 return str(each["detail"]["why"])
         return ""
 

@@ -149,6 +149,6 @@ def test_the_public_face_is_what_was_agreed() -> None:
     assert set(langgraph_handoff.__all__) == {
         "Agent", "Evidence", "FirstMatch", "Handoff", "HandoffPackage", "HandoffState", "Human", "ModelRouter", "RuleRouter", "UserRouter",
         "aconnect", "add_handoffs", "adecide", "ahops", "ametrics", "connect", "create_handoff_graph", "create_handoff_tool", "decide",
-        "hops", "metrics", "privileged",
+        "hops", "metrics", "apending", "pending", "privileged",
     }  # fmt: skip
     assert create_handoff_graph is langgraph_handoff.create_handoff_graph

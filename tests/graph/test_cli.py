@@ -108,6 +108,21 @@ def test_an_unknown_case_is_named(db: str, capsys: pytest.CaptureFixture[str]) -
     assert "'nope'" in capsys.readouterr().err
 
 
+def test_what_waits_is_listed_over_all_cases(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`pending` names each case that waits with what is asked, and says so when nothing waits."""
+    for case in ("c1", "c2"):
+        main(["demo", "--case", case, "--db", db])
+    main(["resume", "c1", "--db", db, "--auto", "approve"])
+    capsys.readouterr()
+    assert main(["pending", "--db", db]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("c2  write  billing: issue_credit(")
+    main(["resume", "c2", "--db", db, "--auto", "reject"])
+    capsys.readouterr()
+    main(["pending", "--db", db])
+    assert capsys.readouterr().out == "Nothing waits.\n"
+
+
 def test_hops_as_a_chart(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The executed hops can be drawn."""
     main(["demo", "The API returns 401", "--case", "c1", "--db", db])

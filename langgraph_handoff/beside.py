@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sqlite3
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,8 @@ _QUERY: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 class Beside:
     """The ledger and the leases that belong to a checkpointer."""
 
-    ledger: Ledger
+    ledger: Ledger | None
+    """None where no ledger would live as long as the checkpoints do."""
     leases: Leases
 
 
@@ -44,7 +46,9 @@ def ledger_path(checkpoints: str | os.PathLike[str]) -> Path:
 def beside(saver: Any) -> Beside | None:
     """Return what stands beside `saver`; None when it is of a kind that is not known here."""
     if isinstance(saver, InMemorySaver):
-        return _known.get(saver) or _known.setdefault(saver, _placed(None))
+        # A server's memory may be kept in files and outlive the process, and a ledger in memory with it would not.
+        lasting = type(saver.storage) is not defaultdict
+        return _known.get(saver) or _known.setdefault(saver, Beside(None if lasting else MemoryLedger(), MemoryLeases()))
     if isinstance(saver, SqliteSaver):
         return _known.get(saver) or _known.setdefault(saver, _placed(_file_of(saver)))
     return _known.get(saver) if _is_async_sqlite(saver) else None

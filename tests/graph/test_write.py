@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -692,3 +693,22 @@ def test_an_answer_before_its_question_was_shown_does_not_count(desk: Desk, conf
     graph.invoke(Command(goto="write"), config)
     assert ran == []
     assert request(graph, config)["handoff"]["kind"] == "write"
+
+
+def test_a_memory_that_is_kept_in_files_has_no_ledger_in_memory(desk: Desk, config: Any) -> None:
+    """Where checkpoints outlive the process, a ledger that would not is none: the write is refused, and the call stays open."""
+
+    class Kept(defaultdict[Any, Any]):
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    graph = desk(alice={"turns": [call("pay", order="A"), "done"], "tools": [privileged(pay)]})
+    graph.checkpointer = InMemorySaver(factory=Kept)
+    with pytest.raises(LedgerMissingError, match="HANDOFF_LEDGER_URL"):
+        graph.invoke(say("hi"), config)
+    graph.ledger = MemoryLedger()
+    graph.invoke(None, config)
+    assert decide(graph, config, "approve", by="ana")["messages"][-1].text == "done"

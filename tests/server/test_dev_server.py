@@ -24,12 +24,29 @@ QUIET = {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1", "LANGG
 APPROVE: Any = {"resume": {"decisions": [{"type": "approve", "by": "ana"}]}}
 
 
+WITHOUT_LEDGER = """
+from langgraph_handoff import Agent, create_handoff_graph, privileged
+from langgraph_handoff.testing import ScriptedChatModel, call
+
+def pay(order: str) -> str:
+    'Pay an order.'
+    return "paid"
+
+model = ScriptedChatModel([call("pay", order="A"), "done"], loop=True)
+alice = Agent(name="alice", description="A", model=model, tools=[privileged(pay)])
+graph = create_handoff_graph([alice], default_active_agent="alice").compile()
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A running server of a copy of the project's graphs, and its folder."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copytree(ROOT / "graphs", folder / "graphs")
-    (folder / "langgraph.json").write_text((ROOT / "langgraph.json").read_text())
+    served = json.loads((ROOT / "langgraph.json").read_text())
+    served["graphs"]["without_ledger"] = "./graphs/without_ledger.py:graph"
+    (folder / "langgraph.json").write_text(json.dumps(served))
+    (folder / "graphs" / "without_ledger.py").write_text(WITHOUT_LEDGER)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -70,7 +87,7 @@ async def test_both_graphs_are_served_with_their_real_edges(server: tuple[str, P
     """Studio's endpoint draws every node of the support desk, and no edge to a node that is not there."""
     client = get_client(url=server[0])
     served = {each["graph_id"] for each in await client.assistants.search()}
-    assert served == {"support", "two_agents"}
+    assert served == {"support", "two_agents", "without_ledger"}
     drawn = await client.assistants.get_graph("support", xray=True)
     names = {node["id"] for node in drawn["nodes"]}
     assert names == {"__start__", "intake", "triage", "tech", "billing", "tools", "approval", "write", "transfer", "__end__"}
@@ -104,3 +121,14 @@ async def test_the_seed_case_walks_on_the_server(server: tuple[str, Path]) -> No
     assert state["values"]["ownership"]["closed"] is True
     lines = (folder / "support.credits.jsonl").read_text().splitlines()
     assert [(each["invoice_id"], each["amount"]) for each in map(json.loads, lines)] == [("A-102", 90.0)]
+
+
+async def test_a_write_without_a_ledger_is_refused_on_the_server(server: tuple[str, Path]) -> None:
+    """The server keeps checkpoints that outlive its process, so without HANDOFF_LEDGER_URL nothing is asked and nothing runs."""
+    client = get_client(url=server[0])
+    thread = (await client.threads.create())["thread_id"]
+    given = {"messages": [{"role": "user", "content": "hi"}]}
+    out: Any = await client.runs.wait(thread, "without_ledger", input=given, raise_error=False)
+    assert out["__error__"]["error"] == "LedgerMissingError"
+    state: Any = await client.threads.get_state(thread)
+    assert [each["type"] for each in state["values"]["messages"]] == ["human", "ai"]

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+from gate import gate, report
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langchain_core.messages.utils import count_tokens_approximately
@@ -209,40 +210,6 @@ def measured(name: str, hops: int, *, timed: bool) -> dict[str, float]:
     return {"bytes": size / hops, "tokens": run.tokens / hops, "commits": commits / hops}
 
 
-def gate(rounds: int) -> dict[str, float]:
-    """Measure one approved write: the ledger's own commits, beside a bare commit with fsync of the same disk. Milliseconds."""
-    from langgraph_handoff.ledger import Proposal, SqliteLedger, identity_key, owner_token
-
-    spent: list[float] = []
-    disk: list[float] = []
-    with tempfile.TemporaryDirectory() as folder, SqliteLedger(Path(folder) / "ledger.db") as ledger:
-        plain = sqlite3.connect(Path(folder) / "plain.db", isolation_level=None)
-        plain.execute("PRAGMA journal_mode=WAL")
-        plain.execute("PRAGMA synchronous=FULL")
-        plain.execute("CREATE TABLE t (n INTEGER)")
-        for number in range(rounds):
-            key = identity_key(tenant="", case_id="c", tool="pay", schema_version=1, identity={"n": number})
-            given = Proposal(
-                key=key, kind="write", case_id="c", tenant="", thread_id="c", call_id=str(number), agent="a", tool="pay",
-                args={"n": number}, reason="", expires_at=None,
-            )  # fmt: skip
-            start = time.perf_counter()
-            record, _ = ledger.propose(given, seq=1)
-            record = ledger.move(record, "approve", decision="approve", approver="a", decided_at=0.0)
-            record = ledger.move(record, "start", token=owner_token(), started_at=0.0)
-            ledger.move(record, "finish", result="ok", finished_at=0.0)
-            spent.append(1000 * (time.perf_counter() - start))
-            start = time.perf_counter()
-            plain.execute("INSERT INTO t VALUES (?)", [number])
-            disk.append(1000 * (time.perf_counter() - start))
-        plain.close()
-
-    def at(values: list[float], share: float) -> float:
-        return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-    return {"p50": at(spent, 0.5), "p99": at(spent, 0.99), "disk_p50": at(disk, 0.5), "disk_p99": at(disk, 0.99)}
-
-
 Results = dict[int, dict[str, dict[str, float]]]
 
 
@@ -325,12 +292,9 @@ def main() -> None:
         print(f"{hops} hops done", file=sys.stderr, flush=True)
     stated = goals(results)
     print("\n".join([*table(results), "", *goal_table(stated), ""]), flush=True)
-    write = gate(50 if quick else 300)
-    cost = (
-        f"One approved write in the ledger (4 commits, synchronous=FULL): p50 {write['p50']:.1f} ms, p99 {write['p99']:.1f} ms; "
-        f"one plain commit of this disk: p50 {write['disk_p50']:.1f} ms, p99 {write['disk_p99']:.1f} ms."
-    )
-    print(cost)
+    write = gate(5 if quick else 30)
+    cost = report(write)
+    print("\n".join(cost))
     when = datetime.now(UTC).date().isoformat()
     machine = f"{when}, Python {sys.version.split()[0]}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     folder = HERE / "results"
@@ -338,7 +302,7 @@ def main() -> None:
     name = "quick" if quick else "bench"
     whole = {"machine": machine, "rounds": rounds, "results": results, "goals": stated, "gate": write}
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    text = [f"# {machine}", "", *table(results), "", *goal_table(stated), "", cost, ""]
+    text = [f"# {machine}", "", *table(results), "", *goal_table(stated), "", *cost, ""]
     (folder / f"{name}.md").write_text("\n".join(text), encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ tool, and refuses a catalogue that could only fail later, with a user waiting.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import unicodedata
@@ -380,7 +381,7 @@ def normal_args(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schema, dict):
         normal = dict(args)
     else:
-        adapter: TypeAdapter[Any] = TypeAdapter(schema)
+        adapter = _adapter(schema)
         normal = adapter.dump_python(adapter.validate_python(dict(args)), mode="json")
     try:
         json.dumps(normal, allow_nan=False)
@@ -388,6 +389,11 @@ def normal_args(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
         wrong = PydanticCustomError("not_json", "is not plain JSON with finite numbers")
         raise ValidationError.from_exception_data(tool.name, [{"type": wrong, "loc": ("arguments",), "input": None}]) from error
     return normal
+
+
+@functools.lru_cache(maxsize=1024)
+def _adapter(schema: type) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
 
 
 def _whole_schema(tool: BaseTool) -> Any:
@@ -404,4 +410,6 @@ def _whole_schema(tool: BaseTool) -> Any:
 def args_schema(tool: BaseTool) -> dict[str, Any]:
     """Return the JSON Schema of the arguments that a caller gives; injected ones are not among them."""
     schema = tool.tool_call_schema
-    return schema if isinstance(schema, dict) else TypeAdapter(schema).json_schema()
+    if isinstance(schema, dict):
+        return schema
+    return schema.model_json_schema() if issubclass(schema, BaseModel) else schema.schema()  # which the tool keeps

@@ -27,6 +27,7 @@ from langgraph_handoff.errors import (
 )
 from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.state import as_messages
+from langgraph_handoff.trace import interrupts_in
 
 if TYPE_CHECKING:
     from langgraph_handoff.storage import Storage
@@ -108,8 +109,9 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         with near.leases.hold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := ledger.latest_checkpoint(thread_id)):
                 _not_older(saver.get_tuple(_latest(config)), known, thread_id, ledger)
-            snapshot = self.get_state(config) if self._resumes(input, config) else None
-            prepared, kwargs = self._prepared(input, config, snapshot, saver, kwargs)
+            # Only what is asked is needed here; `get_state` would build the whole talk as well.
+            asked = interrupts_in(saver.get_tuple(config)) if saver and self._resumes(input, config) else None
+            prepared, kwargs = self._prepared(input, config, asked, saver, kwargs)
             yield from super().stream(prepared, _with_ledger(config, ledger), **kwargs)
 
     async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
@@ -122,8 +124,8 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := await ledger.alatest_checkpoint(thread_id)):
                 _not_older(await saver.aget_tuple(_latest(config)), known, thread_id, ledger)
-            snapshot = await self.aget_state(config) if self._resumes(input, config) else None
-            prepared, kwargs = self._prepared(input, config, snapshot, saver, kwargs)
+            asked = interrupts_in(await saver.aget_tuple(config)) if saver and self._resumes(input, config) else None
+            prepared, kwargs = self._prepared(input, config, asked, saver, kwargs)
             async for chunk in super().astream(prepared, _with_ledger(config, ledger), **kwargs):
                 yield chunk
 
@@ -158,17 +160,16 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         return bool(self.catalog.privileges or self.catalog.people or any(edge.approval for edge in edges))
 
     def _resumes(self, input: Any, config: RunnableConfig) -> bool:
-        answers = isinstance(input, Command) and input.resume is not None
-        return answers and bool(self.checkpointer) and not _is_nested(config.get("configurable") or {})
+        return isinstance(input, Command) and input.resume is not None and not _is_nested(config.get("configurable") or {})
 
     def _prepared(
-        self, input: Any, config: RunnableConfig, snapshot: StateSnapshot | None, saver: object, kwargs: dict[str, Any]
+        self, input: Any, config: RunnableConfig, asked: Sequence[Interrupt] | None, saver: object, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         prepared = input
         if isinstance(input, Mapping) and input.get("messages") is not None:
             prepared = {**input, "messages": _with_ids(input["messages"])}
-        elif snapshot is not None:
-            prepared = _bound(input, snapshot.interrupts, str((config.get("configurable") or {}).get("thread_id")))
+        elif asked is not None:
+            prepared = _bound(input, asked, str((config.get("configurable") or {}).get("thread_id")))
         durability = kwargs.get("durability")
         if durability == "exit" and self.catalog.privileges:
             raise DurabilityError(durability=durability)

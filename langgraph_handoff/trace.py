@@ -10,12 +10,16 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Interrupt
 
 from langgraph_handoff.state import Event
 
-__all__ = ("Metrics", "ahops", "ametrics", "graph_of_hops", "hops", "hops_of", "metrics", "metrics_of")
+__all__ = ("Metrics", "ahops", "ametrics", "graph_of_hops", "hops", "hops_of", "interrupts_in", "metrics", "metrics_of")
 
+_INTERRUPT: Final = "__interrupt__"
+"""The key under which the host stores, and returns, what is asked."""
 HUMAN: Final = "human"
 DONE: Final = "done"
 _Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -38,6 +42,12 @@ async def ahops(graph: _Graph, config: RunnableConfig) -> list[str]:
     """Return who had the case, in order; the async twin of `hops`."""
     snapshot = await graph.aget_state(config)
     return hops_of(snapshot.values.get("events") or [], waiting=bool(snapshot.interrupts))
+
+
+def interrupts_in(stored: CheckpointTuple | None) -> list[Interrupt]:
+    """Return what a checkpoint waits with: the questions that its tasks raised, and the outer tasks of nested ones."""
+    written = (stored.pending_writes if stored else None) or []
+    return [each for _, channel, value in written if channel == _INTERRUPT for each in value if isinstance(each, Interrupt)]
 
 
 def hops_of(events: Sequence[Event], *, waiting: bool = False) -> list[str]:

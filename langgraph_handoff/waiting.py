@@ -8,17 +8,15 @@ from typing import Any, Final, Protocol
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.types import Interrupt
 
 from langgraph_handoff.beside import Beside, abeside, beside, chosen_ledger
 from langgraph_handoff.errors import CheckpointerMissingError, LedgerMissingError
 from langgraph_handoff.ledger import Ledger, WriteRecord, owner_alive
+from langgraph_handoff.trace import interrupts_in
 
 __all__ = ("Pending", "apending", "pending")
 
 _UNSETTLED: Final = ("proposed", "approved", "executing", "unknown")
-_INTERRUPT: Final = "__interrupt__"
-"""The key under which the host stores, and returns, what is asked."""
 
 
 class Source(Protocol):
@@ -105,9 +103,7 @@ def _waiting(rows: Iterable[WriteRecord], stored: Mapping[str, CheckpointTuple |
 
 def _questions(stored: CheckpointTuple | None) -> dict[str, Mapping[str, Any]]:
     """Return the questions that a thread's latest checkpoint waits with, by request id."""
-    written = (stored.pending_writes if stored else None) or []
-    raised = [each for _, channel, value in written if channel == _INTERRUPT for each in value if isinstance(each, Interrupt)]
-    shown = [each.value for each in raised if isinstance(each.value, Mapping) and "handoff" in each.value]
+    shown = [each.value for each in interrupts_in(stored) if isinstance(each.value, Mapping) and "handoff" in each.value]
     return {value["handoff"]["request_id"]: value for value in shown}
 
 

@@ -3,6 +3,7 @@
 from langgraph_handoff.agents import Agent, Handoff, Human
 from langgraph_handoff.door import adecide, decide
 from langgraph_handoff.graph import add_handoffs, create_handoff_graph
+from langgraph_handoff.memory import CaseMemory, Entry
 from langgraph_handoff.package import Evidence, HandoffPackage
 from langgraph_handoff.routing import FirstMatch, ModelRouter, RuleRouter, UserRouter
 from langgraph_handoff.state import HandoffState
@@ -13,6 +14,8 @@ from langgraph_handoff.waiting import apending, pending
 
 __all__ = (
     "Agent",
+    "CaseMemory",
+    "Entry",
     "Evidence",
     "FirstMatch",
     "Handoff",

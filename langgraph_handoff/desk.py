@@ -18,10 +18,11 @@ from langgraph.config import get_stream_writer
 from langgraph.types import Send
 
 from langgraph_handoff.agents import CLOSE, DECLINE, ESCALATE, Catalog, fold
-from langgraph_handoff.context import DEFAULT_MAX_TOKENS, Redactor, own_visit, redact_secrets
+from langgraph_handoff.context import DEFAULT_MAX_TOKENS, own_visit
 from langgraph_handoff.errors import LedgerMissingError
 from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
+from langgraph_handoff.redaction import Redactor, redact_secrets
 from langgraph_handoff.routing import Router
 from langgraph_handoff.state import Event, Ownership, as_messages, is_user, ownership_of
 from langgraph_handoff.tools import close_tool, decline_tool, escalate_tool, return_tool, transfer_tool

@@ -14,6 +14,8 @@ __all__ = (
     "CatalogError",
     "CheckpointerMissingError",
     "DurabilityError",
+    "EntryConflictError",
+    "EntryError",
     "HandoffError",
     "IllegalTransitionError",
     "InputFilterError",
@@ -22,6 +24,8 @@ __all__ = (
     "LedgerError",
     "LedgerMissingError",
     "LedgerVersionError",
+    "MemoryStoreError",
+    "NoModelError",
     "NoOpenRequestError",
     "NotJsonError",
     "PackageError",
@@ -31,6 +35,7 @@ __all__ = (
     "StaleRequestError",
     "StorageError",
     "ThreadBusyError",
+    "UnknownHandoffError",
     "UnknownPackageTypeError",
     "UnsupportedSchemaVersionError",
     "WriteInProgressError",
@@ -117,6 +122,30 @@ class LedgerVersionError(LedgerError):
     """The write ledger at {location} has schema version {found}; this code reads {supported}. Install the release that wrote
     it. The file was not changed.
     """
+
+
+class EntryError(HandoffError):
+    """The memory entry is not valid: {problem}. Nothing was stored; correct it and record it again."""
+
+
+class EntryConflictError(EntryError):
+    """The memory already holds an entry `{entry_id}` that says something else. Entries are never changed: give another
+    `entry_id`, or none.
+    """
+
+
+class UnknownHandoffError(HandoffError):
+    """The memory holds no handoff `{handoff_id}`. Take the id that `handoff` returned or that `receive_handoffs` lists."""
+
+
+class NoModelError(HandoffError):
+    """`{method}` needs a model to put evidence into words, and this memory has none. Build it with
+    `CaseMemory(store, model=...)`, or ask for evidence only.
+    """
+
+
+class MemoryStoreError(HandoffError):
+    """The memory's store could not be used: {problem}."""
 
 
 class InputFilterError(HandoffError):

@@ -17,7 +17,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from langgraph_handoff.agents import Agent, Catalog, Human
-from langgraph_handoff.context import DEFAULT_MAX_TOKENS, Redactor, redact_secrets
+from langgraph_handoff.context import DEFAULT_MAX_TOKENS
 from langgraph_handoff.desk import Desk, Rules
 from langgraph_handoff.door import CompiledHandoffGraph, HandoffGraph
 from langgraph_handoff.errors import BudgetError, CatalogError
@@ -30,6 +30,7 @@ from langgraph_handoff.nodes.tools import tools
 from langgraph_handoff.nodes.transfer import transfer
 from langgraph_handoff.nodes.write import write
 from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
+from langgraph_handoff.redaction import Redactor, redactors_of
 from langgraph_handoff.routing import Router
 from langgraph_handoff.state import HandoffChannel, HandoffState, unanswered
 from langgraph_handoff.steps import Node, Steps
@@ -158,7 +159,6 @@ def add_handoffs(
     for budget in (max_handoffs, max_case_handoffs):
         if budget is not None and (not isinstance(budget, int) or budget < 1):
             raise BudgetError(problem=f"{budget!r}")
-    redactors = (redact_secrets,) if redact is None else (redact,) if callable(redact) else tuple(redact)
     given: dict[str, Any] = {} if fallback is None else {"fallback": fallback}
     rules = Rules(
         max_handoffs=max_handoffs,
@@ -169,7 +169,7 @@ def add_handoffs(
         max_package_bytes=max_package_bytes,
         on_message=on_message,
         request_ttl=request_ttl,
-        redactors=redactors,
+        redactors=redactors_of(redact),
         tenant=tenant,
         on_handoff=on_handoff,
         **given,

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from langgraph_handoff.errors import NotJsonError
+from langgraph_handoff.plain import storable
 
 __all__ = (
     "CHANGES",
@@ -270,14 +271,6 @@ def json_copy(value: Any) -> Any:
     """
     canonical_json(value)  # `json.dumps` alone would turn keys that are not texts into texts
     return json.loads(json.dumps(value, default=dict))
-
-
-def storable(text: str) -> str:
-    r"""Return the text with lone surrogates escaped: models and file names bring them, and no UTF-8 file takes them.
-
-    In JSON the escape is the one of the standard (`\ud800`), so that nothing is lost there.
-    """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _plain(value: Any) -> Any:

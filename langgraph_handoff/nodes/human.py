@@ -12,10 +12,10 @@ from langgraph.graph import END
 from langgraph.types import Command, interrupt
 
 from langgraph_handoff.agents import Human
-from langgraph_handoff.context import redacted
 from langgraph_handoff.decisions import words_in
 from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp, user_messages
 from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.redaction import redacted
 from langgraph_handoff.state import Ownership, event, last_user_text, ownership_of
 from langgraph_handoff.steps import Steps
 

@@ -18,12 +18,12 @@ from langgraph.graph import END
 from langgraph.types import Command
 
 from langgraph_handoff.agents import ESCALATE, Handoff, OnReply
-from langgraph_handoff.context import redacted
 from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
 from langgraph_handoff.errors import PackageError, PackageTooLargeError
 from langgraph_handoff.gate import settle_transfer
 from langgraph_handoff.lifecycle import TRANSFER, advance
 from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.redaction import redacted
 from langgraph_handoff.state import Event, Ownership, event, is_user, last_user_text, ownership_of, unanswered, user_turn
 from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result

@@ -147,7 +147,8 @@ def test_the_public_face_is_what_was_agreed() -> None:
     import langgraph_handoff
 
     assert set(langgraph_handoff.__all__) == {
-        "Agent", "Evidence", "FirstMatch", "Handoff", "HandoffPackage", "HandoffState", "Human", "ModelRouter", "RuleRouter", "UserRouter",
+        "Agent", "CaseMemory", "Entry", "Evidence", "FirstMatch", "Handoff", "HandoffPackage", "HandoffState", "Human", "ModelRouter",
+        "RuleRouter", "UserRouter",
         "aconnect", "add_handoffs", "adecide", "ahops", "ametrics", "connect", "create_handoff_graph", "create_handoff_tool", "decide",
         "hops", "metrics", "apending", "pending", "privileged",
     }  # fmt: skip

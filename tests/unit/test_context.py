@@ -9,8 +9,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.messages.utils import count_tokens_approximately
 
 from langgraph_handoff import Agent, HandoffPackage
-from langgraph_handoff.context import build_view, redact_secrets, redacted
+from langgraph_handoff.context import build_view
 from langgraph_handoff.errors import InputFilterError
+from langgraph_handoff.redaction import redact_secrets, redacted
 from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
 from tests.conftest import Desk, model_of, say
 

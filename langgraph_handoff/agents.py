@@ -31,6 +31,7 @@ __all__ = (
     "DECLINE",
     "DESTINATION",
     "ESCALATE",
+    "VERDICT",
     "Agent",
     "Catalog",
     "CatalogWarning",
@@ -63,6 +64,7 @@ DESTINATION: Final = "__handoff_destination"
 
 CLOSE: Final = "close_case"
 DECLINE: Final = "decline_handoff"
+VERDICT: Final = "give_verdict"
 ESCALATE: Final = "escalate"
 
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -329,8 +331,9 @@ def _check_agent(agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str
         raise CatalogError(problem=f"return_to={agent.return_to!r} of '{agent.name}' is not another agent's name")
     if not callable(agent.context) and agent.context not in ("brief", "own", "full"):
         raise CatalogError(problem=f"context={agent.context!r} of '{agent.name}' is not brief, own, full or a function")
-    control = {CLOSE, DECLINE, ESCALATE, *edges, *(f"transfer_back_to_{fold(name)}" for name in names)}
-    taken = sorted({name for name in edges if name in (CLOSE, DECLINE, ESCALATE) or name.startswith("transfer_back_to_")})
+    fixed = {CLOSE, DECLINE, ESCALATE, VERDICT}
+    control = {*fixed, *edges, *(f"transfer_back_to_{fold(name)}" for name in names)}
+    taken = sorted({name for name in edges if name in fixed or name.startswith("transfer_back_to_")})
     if taken:
         raise CatalogError(problem=f"the handoff '{taken[0]}' of '{agent.name}' has the name of another control tool")
     clash = sorted(control & tools.keys())

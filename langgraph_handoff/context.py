@@ -48,6 +48,7 @@ def build_view(
     state: Mapping[str, Any],
     *,
     notes: Sequence[str] = (),
+    remembered: Sequence[str] = (),
     max_tokens: int = DEFAULT_MAX_TOKENS,
     input_filter: InputFilter | None = None,
     hidden: Callable[[ToolMessage], bool] | None = None,
@@ -58,6 +59,7 @@ def build_view(
         agent: The owner.
         state: The case.
         notes: What the runtime tells the owner in this turn, as instructions.
+        remembered: What the case memory holds for the owner, as data.
         max_tokens: Size of the talk in it; the instructions, the brief and the user's last words are always whole.
         input_filter: The edge's filter. Whatever it takes out, the brief and the user's last words are there again.
         hidden: Says of a call's result whether the call is left out once the user has spoken again.
@@ -65,7 +67,7 @@ def build_view(
     typed = cast("HandoffState", state)
     messages = typed.get("messages") or []
     system = _system(agent, state, notes)
-    brief = _brief(agent, typed)
+    brief = _brief(agent, typed, remembered)
     head = [*system, *brief]
     if callable(agent.context):
         talk: list[BaseMessage] = list(agent.context(state))
@@ -97,12 +99,12 @@ def _system(agent: Agent, state: Mapping[str, Any], notes: Sequence[str]) -> lis
     return [SystemMessage(text)] if text else []
 
 
-def _brief(agent: Agent, state: HandoffState) -> list[BaseMessage]:
+def _brief(agent: Agent, state: HandoffState, remembered: Sequence[str]) -> list[BaseMessage]:
     package = state.get("handoff")
     package = package if isinstance(package, HandoffPackage) and package.to_agent == agent.name else None
     lines = package.brief().splitlines() if package else []
     lines += _case_lines(state.get("case") or {}, package)
-    lines += _queue_lines(state.get("ownership") or {})
+    lines += [*_queue_lines(state.get("ownership") or {}), *remembered]
     if not lines:
         return []
     shown = "\n".join(_FENCE_TAG.sub("[tag removed]", _short(line)) for line in lines)

@@ -14,21 +14,23 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool
-from langgraph.config import get_stream_writer
+from langgraph.config import get_store, get_stream_writer
+from langgraph.store.base import BaseStore
 from langgraph.types import Send
 
-from langgraph_handoff.agents import CLOSE, DECLINE, ESCALATE, Catalog, fold
+from langgraph_handoff.agents import CLOSE, DECLINE, ESCALATE, VERDICT, Catalog, fold
 from langgraph_handoff.context import DEFAULT_MAX_TOKENS, own_visit
-from langgraph_handoff.errors import LedgerMissingError
+from langgraph_handoff.errors import LedgerMissingError, MemoryStoreError
 from langgraph_handoff.ledger import Ledger
-from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
+from langgraph_handoff.memory import CaseMemory
+from langgraph_handoff.package import ASKS_FOR_VERDICT, DEFAULT_MAX_BYTES, HandoffPackage
 from langgraph_handoff.redaction import Redactor, redact_secrets
 from langgraph_handoff.routing import Router
 from langgraph_handoff.state import Event, Ownership, as_messages, is_user, ownership_of
-from langgraph_handoff.tools import close_tool, decline_tool, escalate_tool, return_tool, transfer_tool
+from langgraph_handoff.tools import close_tool, decline_tool, escalate_tool, return_tool, transfer_tool, verdict_tool
 from langgraph_handoff.turn import REFUSED, Held, Kind, is_spent, next_work
 
-__all__ = ("LEDGER_KEY", "Desk", "Rules", "case_id_of", "tell", "timestamp", "user_messages")
+__all__ = ("LEDGER_KEY", "Desk", "Rules", "case_id_of", "memory_over", "tell", "timestamp", "user_messages")
 
 LEDGER_KEY: Final = "__handoff_ledger"
 """Key in `config["configurable"]` by which the compiled graph hands its ledger to the nodes. It begins with two underscores
@@ -64,6 +66,8 @@ class Rules:
     """Whose cases these are, when several share one ledger."""
     on_handoff: Callable[[HandoffPackage], object] | None = None
     """Called once a handoff is accepted, with its package."""
+    memory: bool = False
+    """Whether handoffs, verdicts and tool results are kept in the graph's store, and shown to those whom they concern."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +81,12 @@ class Desk:
     _bound: dict[tuple[str, ...], Runnable[LanguageModelInput, BaseMessage]] = field(default_factory=dict, repr=False)
     _kinds: dict[str, Mapping[str, Kind]] = field(default_factory=dict, repr=False)
     _transfers: dict[tuple[str, str], BaseTool] = field(default_factory=dict, repr=False)
+    _memories: dict[int, CaseMemory] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Make once, while the graph is built, what would cost time in every turn."""
         catalog = self.catalog
-        common: dict[str, Kind] = {CLOSE: "close", DECLINE: "decline", ESCALATE: "escalate"}
+        common: dict[str, Kind] = {CLOSE: "close", DECLINE: "decline", ESCALATE: "escalate", VERDICT: "verdict"}
         common |= {f"transfer_back_to_{fold(name)}": "return" for name in catalog.names}
         for agent in catalog.agents:
             own: dict[str, Kind] = {name: "write" if name in catalog.privileges else "read" for name in catalog.tools[agent]}
@@ -107,7 +112,9 @@ class Desk:
             off = "" if edge.is_enabled is None or edge.is_enabled(state) else f"{name} is not available now."
             held[name] = Held("transfer", self._transfers[agent, name], off or spent, asks=edge.approval)
         back = self.return_target(agent, state)
-        if back:
+        if back and self.verdict_asked(agent, state) is not None:
+            held[VERDICT] = Held("verdict", verdict_tool())
+        elif back:
             tool = return_tool(back)
             held[tool.name] = Held("return", tool)
         if self.may_decline(agent, state):
@@ -130,6 +137,18 @@ class Desk:
             self._bound[key] = model.bind_tools(list(offered.values()))
         return self._bound[key]
 
+    def memory(self) -> CaseMemory | None:
+        """Return the case memory in the store of this run; None when the graph keeps none.
+
+        Raises:
+            MemoryStoreError: If it should keep one and has no store.
+        """
+        if not self.rules.memory:
+            return None
+        store = get_store()
+        known = self._memories.get(id(store))  # a memory holds its store, so the id stays its own
+        return known or self._memories.setdefault(id(store), memory_over(store, self.rules.redactors))
+
     def budget_spent(self, agent: str, state: Mapping[str, Any]) -> str:
         """Return what to tell an owner whose budget of handoffs is used up; empty while it is not."""
         rules, stored = self.rules, state.get("ownership") or {}
@@ -149,6 +168,14 @@ class Desk:
         stack = (state.get("ownership") or {}).get("stack") or []
         target = self.catalog.owner(stack[-1]["agent"]) if stack else None
         return target if target != agent else None
+
+    def verdict_asked(self, agent: str, state: Mapping[str, Any]) -> HandoffPackage | None:
+        """Return the package by which this owner is asked for a verdict, while the case waits to go back with it."""
+        package = state.get("handoff")
+        if not isinstance(package, HandoffPackage) or package.to_agent != agent:
+            return None
+        lent = self.return_target(agent, state) == self.catalog.owner(package.from_agent)
+        return package if lent and package.requested_action in ASKS_FOR_VERDICT else None
 
     def errand(self, agent: str, ownership: Ownership) -> ToolCall | None:
         """Return the owner's next call to lend the case: one that it made in this turn beside one that was carried out first."""
@@ -219,6 +246,17 @@ class Desk:
         if not isinstance(ledger, Ledger):
             raise LedgerMissingError(tool=tool, location="-", problem="there is none")
         return ledger
+
+
+def memory_over(store: BaseStore | None, redact: Sequence[Redactor] | None = None) -> CaseMemory:
+    """Return the case memory in a store.
+
+    Raises:
+        MemoryStoreError: If there is no store.
+    """
+    if store is None:
+        raise MemoryStoreError(problem="this graph has none; compile with `storage=connect(...)` or `store=...`")
+    return CaseMemory(store, redact=redact)
 
 
 def case_id_of(state: Mapping[str, Any], config: RunnableConfig) -> str:

@@ -6,6 +6,7 @@ into a `StateGraph` of your own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -29,6 +30,7 @@ from langgraph_handoff.nodes.owner import owner
 from langgraph_handoff.nodes.tools import tools
 from langgraph_handoff.nodes.transfer import transfer
 from langgraph_handoff.nodes.write import write
+from langgraph_handoff.notebook import recall_tool
 from langgraph_handoff.package import DEFAULT_MAX_BYTES, HandoffPackage
 from langgraph_handoff.redaction import Redactor, redactors_of
 from langgraph_handoff.routing import Router
@@ -60,6 +62,7 @@ def create_handoff_graph(
     fallback: str | None = None,
     tenant: str = "",
     on_handoff: Callable[[HandoffPackage], object] | None = None,
+    memory: bool = False,
 ) -> HandoffGraph:
     """Build a graph in which a case has one owner at a time.
 
@@ -83,6 +86,8 @@ def create_handoff_graph(
         fallback: What the user reads when a model gives no answer.
         tenant: Whose cases these are, when several share one ledger.
         on_handoff: Called when a handoff is accepted, with its package. It may be called again after a crash.
+        memory: Whether the graph's store keeps a case memory: what was asked of whom, verdicts, tool results, lessons. Agents
+            then read what concerns them in their brief, and hold `recall_case`.
 
     Returns:
         An uncompiled builder.
@@ -109,6 +114,7 @@ def create_handoff_graph(
         fallback=fallback,
         tenant=tenant,
         on_handoff=on_handoff,
+        memory=memory,
     )
 
 
@@ -130,6 +136,7 @@ def add_handoffs(
     fallback: str | None = None,
     tenant: str = "",
     on_handoff: Callable[[HandoffPackage], object] | None = None,
+    memory: bool = False,
     ledger: Ledger | None = None,
 ) -> Builder:
     """Add the same nodes and edges to a `StateGraph` of your own, whose state extends `HandoffState`.
@@ -149,7 +156,10 @@ def add_handoffs(
         CatalogError: If the agents could only fail later, or the state does not extend `HandoffState`.
         BudgetError: If a budget is not a positive whole number.
     """
-    catalog = Catalog.build([_resolved(each) for each in agents], default=default_active_agent, aliases=aliases)
+    resolved = [_resolved(each) for each in agents]
+    catalog = Catalog.build(
+        [_recalling(each) for each in resolved] if memory else resolved, default=default_active_agent, aliases=aliases
+    )
     missing = sorted(HandoffState.__annotations__.keys() - builder.channels.keys())
     if missing:
         raise CatalogError(problem=f"the state lacks {', '.join(missing)}; extend HandoffState")
@@ -172,6 +182,7 @@ def add_handoffs(
         redactors=redactors_of(redact),
         tenant=tenant,
         on_handoff=on_handoff,
+        memory=memory,
         **given,
     )
     desk = Desk(catalog, rules, router, ledger)
@@ -180,6 +191,13 @@ def add_handoffs(
     if isinstance(builder, HandoffGraph):
         builder.desk = desk
     return builder
+
+
+def _recalling(owner_: Agent | Human) -> Agent | Human:
+    """Give an agent the tool that looks into the case memory; one that is a graph of its own has its own tools."""
+    if not isinstance(owner_, Agent) or owner_.graph is not None:
+        return owner_
+    return dataclasses.replace(owner_, tools=(*owner_.tools, recall_tool()))
 
 
 def _resolved(owner_: Agent | Human) -> Agent | Human:

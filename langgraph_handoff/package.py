@@ -23,6 +23,7 @@ from langgraph_handoff.errors import (
 )
 
 __all__ = (
+    "ASKS_FOR_VERDICT",
     "DEFAULT_MAX_BYTES",
     "ENVELOPE",
     "Evidence",
@@ -35,6 +36,9 @@ __all__ = (
 
 RequestedAction = Literal["review", "continue", "approve", "execute"]
 """What the receiver is asked to do with the case."""
+
+ASKS_FOR_VERDICT: Final = frozenset({"review", "approve"})
+"""Requested actions that are answered by a verdict; the case then goes back to who asked."""
 
 Verdict = Literal["approve", "request_changes", "block", "acknowledge"]
 """What a receiver says about something it was asked to review."""

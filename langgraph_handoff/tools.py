@@ -15,9 +15,9 @@ from langchain_core.tools import tool as as_tool
 from langgraph.prebuilt import InjectedState
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from langgraph_handoff.agents import CLOSE, DECLINE, DESTINATION, ESCALATE, Catalog, Handoff, Privilege, fold
+from langgraph_handoff.agents import CLOSE, DECLINE, DESTINATION, ESCALATE, VERDICT, Catalog, Handoff, Privilege, fold
 from langgraph_handoff.errors import CatalogError
-from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.package import HandoffPackage, Verdict
 
 __all__ = (
     "NOT_ALONE",
@@ -30,6 +30,7 @@ __all__ = (
     "privileged",
     "return_tool",
     "transfer_tool",
+    "verdict_tool",
 )
 
 REQUEST: Final = "handoff_request"
@@ -153,6 +154,12 @@ class _Back(BaseModel):
     known_facts: dict[str, Any] = Field(default_factory=dict, description="Facts that are settled now, by name.")
 
 
+class _Verdict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    verdict: Verdict = Field(description="approve, request_changes, block or acknowledge.")
+    comments: str = Field(default="", description="Why, and what to do instead. Needed unless you approve or acknowledge.")
+
+
 def _never(**_: Any) -> str:
     raise ToolException("A control tool is carried out by the graph, not by a tool runner.")
 
@@ -188,6 +195,12 @@ def close_tool() -> BaseTool:
 def decline_tool() -> BaseTool:
     """Return the tool by which a receiver declines, on its first turn, a case that it was just given."""
     return _control(DECLINE, "Decline the case you were just given; it goes back to its sender with your reason.", _Reason)
+
+
+@lru_cache
+def verdict_tool() -> BaseTool:
+    """Return the tool by which a receiver answers a request to review or approve; the case goes back to its sender."""
+    return _control(VERDICT, "Say your verdict on what you were asked; the case goes back to its sender with it.", _Verdict)
 
 
 @lru_cache

@@ -37,7 +37,7 @@ __all__ = (
     "result",
 )
 
-Ending = Literal["transfer", "return", "close", "escalate", "decline"]
+Ending = Literal["transfer", "return", "close", "escalate", "decline", "verdict"]
 Kind = Literal["read", "write"] | Ending
 
 REFUSED: Final = "handoff_refused"

@@ -14,6 +14,7 @@ from langgraph.types import Command, Send
 from langgraph_handoff.agents import Agent
 from langgraph_handoff.context import build_view
 from langgraph_handoff.desk import Desk, tell
+from langgraph_handoff.notebook import note_results, shown_notes
 from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.state import Event, Ownership, event, is_user, ownership_of, unanswered
 from langgraph_handoff.steps import Effect, Steps
@@ -42,7 +43,9 @@ def owner(desk: Desk, agent: Agent, state: Mapping[str, Any], config: RunnableCo
     errand = _errand(desk, agent.name, state, last)
     if errand is not None:
         return _carried_out(desk, agent.name, state, plan_turn(errand, held, used_ids=_used_ids(messages)))
-    view = _view(desk, agent, state)
+    yield from note_results(desk, state, config)
+    remembered = yield from shown_notes(desk, agent.name, state, config)
+    view = _view(desk, agent, state, remembered)
     if agent.graph is not None:
         return (yield from _own_graph(desk, agent, state, view, config))
     model = desk.model(agent.name, held)
@@ -71,7 +74,7 @@ def _used_ids(messages: Sequence[BaseMessage]) -> set[str]:
     return {str(call["id"]) for message in messages if isinstance(message, AIMessage) for call in message.tool_calls}
 
 
-def _view(desk: Desk, agent: Agent, state: Mapping[str, Any]) -> list[BaseMessage]:
+def _view(desk: Desk, agent: Agent, state: Mapping[str, Any], remembered: Sequence[str]) -> list[BaseMessage]:
     spent = desk.budget_spent(agent.name, state)
     package = state.get("handoff")
     edge = None
@@ -81,7 +84,8 @@ def _view(desk: Desk, agent: Agent, state: Mapping[str, Any]) -> list[BaseMessag
     chosen = edge.input_filter if edge else None
     notes = [spent] if spent else []
     limit = desk.rules.max_view_tokens
-    return [*build_view(agent, state, notes=notes, max_tokens=limit, input_filter=chosen, hidden=is_spent)]
+    shown = build_view(agent, state, notes=notes, remembered=remembered, max_tokens=limit, input_filter=chosen, hidden=is_spent)
+    return [*shown]
 
 
 def _carried_out(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) -> Command[Any]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -22,7 +22,8 @@ from langgraph_handoff.desk import Desk, case_id_of, tell, timestamp
 from langgraph_handoff.errors import PackageError, PackageTooLargeError
 from langgraph_handoff.gate import settle_transfer
 from langgraph_handoff.lifecycle import TRANSFER, advance
-from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.notebook import note_move, note_results, note_verdict
+from langgraph_handoff.package import ASKS_FOR_VERDICT, HandoffPackage, Verdict
 from langgraph_handoff.redaction import redacted
 from langgraph_handoff.state import Event, Ownership, event, is_user, last_user_text, ownership_of, unanswered, user_turn
 from langgraph_handoff.steps import Steps
@@ -45,25 +46,20 @@ def transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> St
     agent = desk.author(reply, state)
     if agent is None:
         return Command(goto="intake")
+    yield from note_results(desk, state, config)
     call = next((each for each in reply.tool_calls if each["id"] in open_ids), None) if reply else None
     move = _Move(desk, state, config, agent, reply)
-    if call is None:
-        return move.unwind()
-    kind = desk.kinds(agent).get(call["name"], "transfer")
-    if kind == "close":
-        return move.close(call)
-    if kind == "decline":
-        return move.decline(call)
-    if kind == "return":
-        return move.give_back(call)
-    edge = _edge(desk, agent, call)
-    if edge is None:
-        return move.undeclared(call)
-    if edge.approval:
+    edge = _edge(desk, agent, call) if call else None
+    if call and edge and edge.approval:
         barred = yield from settle_transfer(desk, state, config, call, agent)
         if barred is not None:
             return barred
-    return move.hand_over(call, edge)
+    ended = move.by(call, edge)
+    if move.said is not None:
+        yield from note_verdict(desk, *move.said)
+    if move.sent is not None:
+        yield from note_move(desk, *move.sent)
+    return ended
 
 
 def _edge(desk: Desk, agent: str, call: ToolCall) -> Handoff | None:
@@ -86,8 +82,27 @@ class _Move:
         self.case_id = case_id_of(state, config)
         package = state.get("handoff")
         self.held = package if isinstance(package, HandoffPackage) and package.to_agent == agent else None
+        self.sent: tuple[HandoffPackage, str, HandoffPackage | None] | None = None
+        """What the new owner is given, how, and what the former one was given; once the case moves."""
+        self.said: tuple[HandoffPackage, Verdict, str, str] | None = None
+        """The package that a verdict answers, the verdict, its comments, and the call that gave it."""
 
-    # The four ways in which a turn ends.
+    def by(self, call: ToolCall | None, edge: Handoff | None) -> Command[Any]:
+        """Carry out the call that ends the turn."""
+        if call is None:
+            return self.unwind()
+        ways: dict[str, Callable[[ToolCall], Command[Any]]] = {
+            "close": self.close,
+            "decline": self.decline,
+            "return": self.give_back,
+            "verdict": self.answer,
+        }
+        way = ways.get(self.desk.kinds(self.agent).get(call["name"], ""))
+        if way is not None:
+            return way(call)
+        return self.hand_over(call, edge) if edge else self.undeclared(call)
+
+    # The ways in which a turn ends.
 
     def hand_over(self, call: ToolCall, edge: Handoff) -> Command[Any]:
         """Check an offered package and, if all is well, give the case to the edge's destination."""
@@ -106,7 +121,7 @@ class _Move:
         if not over and (bounce := self._bounce(package)):
             return self._stay(call, "bounce", bounce, offered)
         advance(TRANSFER, "offered", "accept")
-        stack = self._stack(edge, target)
+        stack = self._stack(edge, package)
         text = f"{target} has the case now." if not over else f"The handoffs of this turn are used; {target} has the case now."
         said = self._announced(edge, package)
         accepted = event("accepted", target, self._id(call), **self._detail(package))
@@ -130,6 +145,29 @@ class _Move:
         stack = [*(self.ownership.get("stack") or [])][:-1]
         done = event(advance(TRANSFER, "accepted", "return"), self.agent, self._id(call), **self._detail(package))
         return self._moved(package, stack, [result(call, f"{target} has the case again.")], [done], target, how="return")
+
+    def answer(self, call: ToolCall) -> Command[Any]:
+        """Give the case back to who asked for a verdict, with the verdict."""
+        asked = self.desk.verdict_asked(self.agent, self.state)
+        if asked is None:
+            return self._stay(call, "invalid", "Nobody asks for your verdict on this case.")
+        given, comments = call["args"].get("verdict"), str(call["args"].get("comments") or "").strip()
+        verdict: Verdict | None = next((each for each in get_args(Verdict) if each == given), None)
+        if verdict is None:
+            return self._stay(call, "invalid", f"`verdict` is one of {', '.join(get_args(Verdict))}, not {given!r}.")
+        if verdict in ("block", "request_changes") and not comments:
+            return self._stay(call, "invalid", "Say why, and what to do instead: `comments` is empty.")
+        sender = str(self.desk.return_target(self.agent, self.state))
+        content = {"reason": f"The verdict of {self.agent} on your request: {verdict}.", "summary": comments}
+        try:
+            package = self._report(sender, content)
+        except PackageError as error:
+            return self._stay(call, "invalid", f"{error}")
+        self.said = (asked, verdict, comments, self._id(call))
+        stack = [*(self.ownership.get("stack") or [])][:-1]
+        told = event("verdict", self.agent, self._id(call), verdict=verdict, handoff_id=asked.handoff_id, comments=comments)
+        back = event(advance(TRANSFER, "accepted", "return"), self.agent, self._id(call), **self._detail(package))
+        return self._moved(package, stack, [result(call, f"{sender} has the case again.")], [told, back], sender, how="return")
 
     def decline(self, call: ToolCall) -> Command[Any]:
         """Give a case that was just received back to its sender, with the reason."""
@@ -296,14 +334,17 @@ class _Move:
         kinds = self.desk.kinds(self.agent)
         return kinds.get(message.name or "", "") in ("read", "write")
 
-    def _stack(self, edge: Handoff, target: str) -> list[dict[str, str]]:
+    def _stack(self, edge: Handoff, package: HandoffPackage) -> list[dict[str, str]]:
         """Return the return stack after a handoff: lenders on top of each other; handing to one of them unwinds to it."""
+        target = package.to_agent
         stack = [*(self.ownership.get("stack") or [])]
         lenders = [item["agent"] for item in stack]
         if target in lenders:
             return stack[: lenders.index(target)]
         agent = self.desk.catalog.agents.get(target)
         rule: OnReply = edge.on_reply if edge.to == target else "keep"
+        if agent and rule == "keep" and package.requested_action in ASKS_FOR_VERDICT:
+            rule = "report"  # who asks for a verdict gets it
         if rule != "keep":
             return [*stack, {"agent": self.agent, "rule": rule}]
         if agent and agent.return_to:
@@ -355,6 +396,7 @@ class _Move:
         }
         if self.desk.rules.on_handoff is not None:
             self.desk.rules.on_handoff(package)
+        self.sent = (package, how, self.held)
         return Command(update=update, goto=goto or target)
 
     def _stay(self, call: ToolCall, kind: str, text: str, *earlier: Event | str) -> Command[Any]:

@@ -232,12 +232,12 @@ def test_an_acceptance_that_raises_is_a_decline(desk: Desk, config: Any) -> None
 def test_a_redactor_does_not_break_the_requested_action(desk: Desk, config: Any) -> None:
     """A redactor that rewrites every text leaves the words that are no content."""
     graph = desk(
-        alice={"turns": [call("transfer_to_bob", reason="secret", requested_action="review")], "handoffs": ["bob"]},
+        alice={"turns": [call("transfer_to_bob", reason="secret", requested_action="execute")], "handoffs": ["bob"]},
         bob={"turns": ["hello"]},
         options={"redact": lambda text: "***"},
     )
     out = graph.invoke(say("hi"), config)
-    assert (out["handoff"].requested_action, out["handoff"].reason) == ("review", "***")
+    assert (out["handoff"].requested_action, out["handoff"].reason) == ("execute", "***")
 
 
 @pytest.mark.parametrize("mistakes", [1, 2])

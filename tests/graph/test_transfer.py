@@ -241,10 +241,10 @@ def test_a_handoff_that_is_not_enabled_is_not_offered(desk: Desk, config: Any) -
 
 def test_an_edge_can_fix_the_requested_action(desk: Desk, config: Any) -> None:
     """An edge limits what a sender may ask of the receiver."""
-    one = Handoff(to="bob", actions=("review",))
+    one = Handoff(to="bob", actions=("execute",))
     graph = desk(alice={"turns": [call("transfer_to_bob", reason="r")], "handoffs": [one]}, bob={"turns": ["hello"]})
     graph.invoke(say("hi"), config)
-    assert_package(graph, config, requested_action="review")
+    assert_package(graph, config, requested_action="execute")
 
 
 def test_the_user_is_told_what_the_edge_announces(desk: Desk, config: Any) -> None:

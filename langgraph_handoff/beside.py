@@ -1,10 +1,12 @@
-"""What stands beside a checkpointer: its write ledger and its leases, in memory or in files next to its own."""
+"""What stands beside a checkpointer: its write ledger and its leases, in memory, in files next to its own, or in its database."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import sqlite3
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_handoff.lease import FileLeases, Leases, MemoryLeases
 from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger
 
-__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path")
+__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path", "put_beside")
 
 ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
 """Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
@@ -51,11 +53,15 @@ def beside(saver: Any) -> Beside | None:
         return _known.get(saver) or _known.setdefault(saver, Beside(None if lasting else MemoryLedger(), MemoryLeases()))
     if isinstance(saver, SqliteSaver):
         return _known.get(saver) or _known.setdefault(saver, _placed(_file_of(saver)))
+    if _is_postgres(saver):
+        return _known.get(saver) or _of_postgres(saver)
     return _known.get(saver) if _is_async_sqlite(saver) else None
 
 
 async def abeside(saver: Any) -> Beside | None:
     """Return what stands beside `saver`, also for the host's async SQLite saver."""
+    if _is_postgres(saver) and saver not in _known:
+        return await asyncio.to_thread(beside, saver)  # the first time it imports more of psycopg
     if not _is_async_sqlite(saver) or saver in _known:
         return beside(saver)
     await saver.setup()
@@ -87,6 +93,27 @@ def _is_async_sqlite(saver: Any) -> bool:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415 (needs aiosqlite, which sync users do not)
 
     return isinstance(saver, AsyncSqliteSaver)
+
+
+def _is_postgres(saver: Any) -> bool:
+    """Return whether it is one of the host's Postgres savers: sync, async or shallow. Whoever has one has imported its module."""
+    module = sys.modules.get("langgraph.checkpoint.postgres.base")
+    return module is not None and isinstance(saver, module.BasePostgresSaver)
+
+
+def put_beside(saver: Any, near: Beside) -> Beside:
+    """Say what stands beside a saver, unless that is known already; return what does."""
+    return _known.setdefault(saver, near)
+
+
+def _of_postgres(saver: Any) -> Beside | None:
+    """Return ledger and leases in a saver's database, over connections of their own, since the saver's may be in a pipeline."""
+    from langgraph_handoff.lease_postgres import PostgresLeases  # noqa: PLC0415 (needs psycopg, which others do not have)
+    from langgraph_handoff.ledger.postgres import PostgresLedger  # noqa: PLC0415
+    from langgraph_handoff.postgres import address_of  # noqa: PLC0415
+
+    address = address_of(saver.conn)
+    return None if address is None else put_beside(saver, Beside(PostgresLedger(address), PostgresLeases(address)))
 
 
 def _placed(file: str | None) -> Beside:

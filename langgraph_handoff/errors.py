@@ -16,6 +16,7 @@ __all__ = (
     "DurabilityError",
     "EntryConflictError",
     "EntryError",
+    "ExtraMissingError",
     "HandoffError",
     "IllegalTransitionError",
     "InputFilterError",
@@ -23,6 +24,7 @@ __all__ = (
     "LedgerConflictError",
     "LedgerError",
     "LedgerMissingError",
+    "LedgerUnsettledError",
     "LedgerVersionError",
     "MemoryStoreError",
     "NoModelError",
@@ -106,9 +108,21 @@ class StorageError(HandoffError):
     """The storage at {url} could not be opened: {problem}. Check the address, the folder and its permissions."""
 
 
+class ExtraMissingError(StorageError, ImportError):
+    """The storage at {url} needs an optional part of the package ({problem}). Install it:
+    `pip install "langgraph-handoff[{extra}]"`.
+    """
+
+
 class LedgerError(HandoffError):
-    """The write ledger at {location} could not be used: {problem}. Nothing was written; free the file or disk and run
-    the case again.
+    """The write ledger at {location} could not be used: {problem}. Nothing was written; free the file or disk, or bring the
+    server back, and run the case again.
+    """
+
+
+class LedgerUnsettledError(LedgerError):
+    """The write ledger at {location} was lost in the middle of a move: {problem}. Whether the move is stored will show when
+    the ledger can be read again: run the case again then, and it goes on from what is stored.
     """
 
 
@@ -120,7 +134,7 @@ class LedgerMissingError(LedgerError):
 
 class LedgerVersionError(LedgerError):
     """The write ledger at {location} has schema version {found}; this code reads {supported}. Install the release that wrote
-    it. The file was not changed.
+    it. Nothing in it was changed.
     """
 
 

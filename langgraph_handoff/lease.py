@@ -15,6 +15,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from langgraph_handoff.errors import LedgerError, ThreadBusyError
+from langgraph_handoff.threads import to_its_end
 
 __all__ = ("FileLeases", "Leases", "MemoryLeases")
 
@@ -46,16 +47,27 @@ class Leases(abc.ABC):
         """
         for pause in _PAUSES:
             try:
-                held = await asyncio.to_thread(self.take, thread_id)
+                held = await self.atake(thread_id)
                 break
             except ThreadBusyError:
                 await asyncio.sleep(pause)
         else:
-            held = await asyncio.to_thread(self.take, thread_id)
+            held = await self.atake(thread_id)
         try:
             yield
         finally:
-            self.give(thread_id, held)
+            await self.agive(thread_id, held)
+
+    async def atake(self, thread_id: str) -> object:
+        """Take a lease without blocking the loop. A run that is cancelled meanwhile does not hold it."""
+        return await to_its_end(lambda: self.take(thread_id), undo=lambda held: self.give(thread_id, held))
+
+    async def agive(self, thread_id: str, held: object) -> None:
+        """Give a lease back without blocking the loop; here it takes no time."""
+        self.give(thread_id, held)
+
+    def close(self) -> None:
+        """Give back what the leases hold open; here nothing is."""
 
     @abc.abstractmethod
     def take(self, thread_id: str) -> object:

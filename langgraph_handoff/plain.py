@@ -6,8 +6,8 @@ __all__ = ("storable",)
 
 
 def storable(text: str) -> str:
-    r"""Return the text with lone surrogates escaped: models and file names bring them, and no UTF-8 file takes them.
+    r"""Return the text with lone surrogates and NUL escaped: models and file names bring them, and not every database takes them.
 
-    In JSON the escape is the one of the standard (`\ud800`), so that nothing is lost there.
+    In JSON the escape is the one of the standard (`\ud800`, `\u0000`), so that nothing is lost there.
     """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
 from langgraph_handoff.beside import ledger_path
 from langgraph_handoff.errors import StorageError
-from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger
+from langgraph_handoff.ledger import POSTGRES, Ledger, MemoryLedger, SqliteLedger
+from langgraph_handoff.savers import CaseSaver, plain_serde
 
 __all__ = ("CaseSaver", "Storage", "aconnect", "connect")
 
@@ -34,49 +32,11 @@ _BUSY_MS: Final = 30_000
 """Milliseconds that a writer waits for another one's lock."""
 
 
-class CaseSaver(SqliteSaver):
-    """The host's SQLite saver, for async graphs too: its async methods run the sync ones in a thread."""
+class Closable(Protocol):
+    """Something that is open."""
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read a checkpoint without blocking the loop."""
-        return await asyncio.to_thread(self.get_tuple, config)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """List checkpoints without blocking the loop."""
-
-        def listed() -> list[CheckpointTuple]:
-            found: Iterator[CheckpointTuple] = self.list(config, filter=filter, before=before, limit=limit)
-            return list(found)
-
-        for each in await asyncio.to_thread(listed):
-            yield each
-
-    async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
-    ) -> RunnableConfig:
-        """Store a checkpoint without blocking the loop."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Store writes without blocking the loop."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Delete a thread without blocking the loop."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
-
-    async def aget_delta_channel_history(self, **given: Any) -> Any:
-        """Read a delta channel's writes without blocking the loop."""
-        return await asyncio.to_thread(lambda: self.get_delta_channel_history(**given))
+    def close(self) -> None:
+        """Close it."""
 
 
 @dataclass
@@ -86,16 +46,16 @@ class Storage:
     checkpointer: BaseCheckpointSaver[Any]
     store: BaseStore
     ledger: Ledger
-    _connections: list[sqlite3.Connection] = field(default_factory=list, repr=False)
+    _open: Sequence[Closable] = field(default=(), repr=False)
 
     def close(self) -> None:
-        """Close the files. Nothing is lost: every step was stored when it ended."""
+        """Close what is open. Nothing is lost: every step was stored when it ended."""
         self.ledger.close()
-        for connection in self._connections:
-            connection.close()
+        for each in self._open:
+            each.close()
 
     async def aclose(self) -> None:
-        """Close the files."""
+        """Close what is open."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -103,7 +63,7 @@ class Storage:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the files."""
+        """Close what is open."""
         self.close()
 
     async def __aenter__(self) -> Self:
@@ -111,7 +71,7 @@ class Storage:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the files."""
+        """Close what is open."""
         await self.aclose()
 
 
@@ -119,7 +79,8 @@ def connect(url: str) -> Storage:
     """Open storage for cases.
 
     Args:
-        url: A path such as "cases.db", "sqlite:///cases.db", or ":memory:". Beside `cases.db` stands `cases.ledger.db`.
+        url: A path such as "cases.db", "sqlite:///cases.db", ":memory:", or "postgresql://user:password@host/database". Beside
+            `cases.db` stands `cases.ledger.db`; in Postgres the ledger has a schema of its own, `langgraph_handoff`.
 
     Returns:
         Checkpointer, store and ledger, for sync and async graphs.
@@ -128,21 +89,26 @@ def connect(url: str) -> Storage:
         StorageError: If the address cannot be opened; the text says why.
     """
     if url == ":memory:":
-        return Storage(InMemorySaver(serde=_serde()), InMemoryStore(), MemoryLedger())
+        return Storage(InMemorySaver(serde=plain_serde()), InMemoryStore(), MemoryLedger())
+    scheme, found, _ = url.removeprefix("sqlite:///").partition("://")
+    if found and scheme in POSTGRES:
+        from langgraph_handoff.storage_postgres import opened  # noqa: PLC0415 (needs the extra `postgres`)
+
+        return Storage(*opened(url))
+    if found:  # only the scheme is shown, since the rest may hold a password
+        raise StorageError(url=f"{scheme}://...", problem="cases are kept in SQLite files, in Postgres and in memory")
     path = Path(url.removeprefix("sqlite:///"))
-    if "://" in str(url) and not url.startswith("sqlite:///"):
-        raise StorageError(url=url.rsplit("@", maxsplit=1)[-1], problem="this release opens SQLite files and :memory: only")
     if not path.parent.is_dir():
         raise StorageError(url=str(path), problem=f"the folder {path.parent} does not exist")
     try:
         checkpoints, entries = _opened(path), _opened(path)
         entries.isolation_level = None
-        saver, store = CaseSaver(checkpoints, serde=_serde()), SqliteStore(entries)
+        saver, store = CaseSaver(checkpoints, serde=plain_serde()), SqliteStore(entries)
         saver.setup()
         store.setup()
     except sqlite3.Error as error:
         raise StorageError(url=str(path), problem=str(error)) from error
-    return Storage(saver, store, SqliteLedger(ledger_path(path)), [checkpoints, entries])
+    return Storage(saver, store, SqliteLedger(ledger_path(path)), (checkpoints, entries))
 
 
 @asynccontextmanager
@@ -153,11 +119,6 @@ async def aconnect(url: str) -> AsyncIterator[Storage]:
         yield storage
     finally:
         await storage.aclose()
-
-
-def _serde() -> JsonPlusSerializer:
-    """Return a serializer that loads messages and plain data only, so that a hostile file is not executed."""
-    return JsonPlusSerializer(allowed_msgpack_modules=None)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

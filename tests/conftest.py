@@ -1,4 +1,4 @@
-"""What tests share: savers of both kinds, and a case builder."""
+"""What tests share: savers of all kinds, and a case builder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,26 @@ from langgraph_handoff import Agent, connect, create_handoff_graph
 from langgraph_handoff.graph import CompiledHandoffGraph
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import ScriptedChatModel
+from tests import postgres
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session", autouse=True)
+def _no_server_is_left() -> Iterator[None]:
+    yield
+    postgres.stop()
+
+
+ADDRESSES: dict[str, Callable[[Path], str]] = {
+    "memory": lambda folder: ":memory:",
+    "sqlite": lambda folder: str(folder / "cases.db"),
+    "postgres": lambda folder: postgres.server().empty(),
+}
+
+
+@pytest.fixture(params=ADDRESSES)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    """Storage in memory, and in a file."""
-    with connect(":memory:" if request.param == "memory" else str(tmp_path / "cases.db")) as opened:
+    """Storage in memory, in a file, and in Postgres."""
+    with connect(ADDRESSES[request.param](tmp_path)) as opened:
         yield opened
 
 

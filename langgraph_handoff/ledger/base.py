@@ -7,7 +7,6 @@ copied or rolled back. An operation is known by its content (see `identity_key`)
 from __future__ import annotations
 
 import abc
-import asyncio
 import functools
 import hashlib
 import json
@@ -15,15 +14,16 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from langgraph_handoff.errors import NotJsonError
 from langgraph_handoff.plain import storable
+from langgraph_handoff.threads import to_its_end
 
 __all__ = (
     "CHANGES",
@@ -40,8 +40,6 @@ __all__ = (
     "owner_token",
     "storable",
 )
-
-_T = TypeVar("_T")
 
 CHANGES: Final = frozenset(
     {
@@ -188,27 +186,27 @@ class Ledger(abc.ABC):
 
     async def apropose(self, proposal: Proposal, *, seq: int) -> tuple[WriteRecord, bool]:
         """Store a proposal once; see `propose`."""
-        return await _to_its_end(functools.partial(self.propose, proposal, seq=seq))
+        return await to_its_end(functools.partial(self.propose, proposal, seq=seq))
 
     async def aget(self, op: str) -> WriteRecord | None:
         """Return a row."""
-        return await _to_its_end(functools.partial(self.get, op))
+        return await to_its_end(functools.partial(self.get, op))
 
     async def arecords(self, **filters: Any) -> list[WriteRecord]:
         """Return the rows that fit all given filters; see `records`."""
-        return await _to_its_end(functools.partial(self.records, **filters))
+        return await to_its_end(functools.partial(self.records, **filters))
 
     async def alatest_checkpoint(self, thread_id: str) -> str | None:
         """Return the latest checkpoint of a thread from which an operation was begun."""
-        return await _to_its_end(functools.partial(self.latest_checkpoint, thread_id))
+        return await to_its_end(functools.partial(self.latest_checkpoint, thread_id))
 
     async def amove(self, record: WriteRecord, event: str, **changes: Any) -> WriteRecord:
         """Move a row; see `move`."""
-        return await _to_its_end(functools.partial(self.move, record, event, **changes))
+        return await to_its_end(functools.partial(self.move, record, event, **changes))
 
     async def aclose(self) -> None:
         """Give back what the ledger holds open."""
-        await _to_its_end(self.close)
+        await to_its_end(self.close)
 
     def __enter__(self) -> Self:
         """Return the ledger."""
@@ -229,25 +227,6 @@ class Ledger(abc.ABC):
 
 FIELDS: Final = tuple(each.name for each in fields(WriteRecord))
 """Columns of a row, in their order."""
-
-
-async def _to_its_end(function: Callable[[], _T]) -> _T:
-    """Run `function` in a thread, to its end even when this task is cancelled.
-
-    A commit cannot be called back. So a cancellation is passed on only when the row stands where it will stay, and whoever
-    handles it can read what became of the move.
-    """
-    running = asyncio.get_running_loop().run_in_executor(None, function)
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        running.exception()  # read, so that asyncio does not report it as never retrieved
-        raise cancelled
-    return running.result()
 
 
 def canonical_json(value: Any) -> str:

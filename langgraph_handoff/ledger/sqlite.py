@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from langgraph_handoff.errors import LedgerError, LedgerVersionError
+from langgraph_handoff.forks import keep, watch
 from langgraph_handoff.ledger.base import FIELDS, Ledger, Proposal, WriteRecord, storable
 from langgraph_handoff.ledger.moves import asked_again, conflict, filters, moved, new_record
+from langgraph_handoff.ledger.rows import as_record, column
 
 __all__ = ("SqliteLedger",)
 
 _SCHEMA_VERSION: Final = 2
 _BUSY: Final = 10.0
 """Seconds that a writer waits for another one's lock."""
-_JSON: Final = frozenset({"args", "result"})
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS handoff_ops (
     op TEXT PRIMARY KEY, key TEXT NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, epoch INTEGER NOT NULL,
@@ -51,7 +50,7 @@ class SqliteLedger(Ledger):
         self._path = Path(path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        _ledgers.add(self)
+        watch(self)
 
     @property
     def location(self) -> str:
@@ -66,7 +65,7 @@ class SqliteLedger(Ledger):
             stored = made if held is None else asked_again(held, made) or held
             if stored is not held:
                 marks = ", ".join("?" * len(FIELDS))
-                row = [_encoded(name, getattr(stored, name)) for name in FIELDS]
+                row = [column(name, getattr(stored, name)) for name in FIELDS]
                 connection.execute(f"INSERT OR REPLACE INTO handoff_ops ({', '.join(FIELDS)}) VALUES ({marks})", row)
             return stored, stored is not held
 
@@ -94,7 +93,7 @@ class SqliteLedger(Ledger):
         where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
         with self._used() as connection:
             rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM handoff_ops{where} ORDER BY proposed_at, seq", values)
-            return [_record(row) for row in rows]
+            return [as_record(row) for row in rows]
 
     def latest_checkpoint(self, thread_id: str) -> str | None:
         """Return the latest checkpoint of a thread from which an operation was begun."""
@@ -107,7 +106,7 @@ class SqliteLedger(Ledger):
         """Move a row by one compare-and-set; see `Ledger.move`."""
         after = moved(record, event, changes)
         sets = ", ".join(f"{name} = ?" for name in after)
-        values = [_encoded(name, value) for name, value in after.items()]
+        values = [column(name, value) for name, value in after.items()]
         with self._transaction() as connection:
             done = connection.execute(
                 f"UPDATE handoff_ops SET {sets} WHERE op = ? AND state = ? AND epoch = ? AND token IS ?",
@@ -127,7 +126,7 @@ class SqliteLedger(Ledger):
 
     def _read(self, connection: sqlite3.Connection, op: str) -> WriteRecord | None:
         row = connection.execute(f"SELECT {', '.join(FIELDS)} FROM handoff_ops WHERE op = ?", [op]).fetchone()
-        return None if row is None else _record(row)
+        return None if row is None else as_record(row)
 
     @contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:
@@ -179,25 +178,11 @@ class SqliteLedger(Ledger):
             connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
             connection.commit()
 
-    def _forked(self) -> None:
-        """Begin anew in a forked child: its parent's lock may be held by a thread that does not exist here."""
+    def forked(self) -> None:
+        """Begin anew in a forked child; see `forks`."""
         if self._connection is not None:
-            _inherited.append(self._connection)
+            keep(self._connection)
         self._connection, self._lock = None, threading.RLock()
-
-
-_ledgers: weakref.WeakSet[SqliteLedger] = weakref.WeakSet()
-_inherited: list[sqlite3.Connection] = []
-"""Connections of a parent process. SQLite forbids to use them in the child, and to close them; so they are only kept."""
-
-
-def _after_fork() -> None:
-    for ledger in list(_ledgers):
-        ledger._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
@@ -211,17 +196,3 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
-
-
-def _encoded(name: str, value: Any) -> Any:
-    if name in _JSON:
-        return None if value is None else storable(json.dumps(value, ensure_ascii=False))
-    return int(value) if isinstance(value, bool) else value
-
-
-def _record(row: tuple[Any, ...]) -> WriteRecord:
-    values = dict(zip(FIELDS, row, strict=True))
-    for name in _JSON:
-        values[name] = None if values[name] is None else json.loads(values[name])
-    values["bare"] = bool(values["bare"])
-    return WriteRecord(**values)

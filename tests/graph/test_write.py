@@ -531,7 +531,7 @@ def test_a_server_s_ledger_is_named_by_the_environment(
     decide(graph, config, "approve", by="ana")
     assert ran == [("A", 1.0)]
     assert (tmp_path / "shared.db").exists()
-    monkeypatch.setenv("HANDOFF_LEDGER_URL", "postgresql://host/db")
+    monkeypatch.setenv("HANDOFF_LEDGER_URL", "mysql://host/db")
     with pytest.raises(StorageError):
         graph.invoke(say("more"), config)
 

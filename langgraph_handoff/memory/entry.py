@@ -40,7 +40,7 @@ class Entry(BaseModel):
     content: JsonValue
     """A text, or plain data; of a feedback its comments, which may be empty."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    """More. Of a handoff `to_agent` and `requested_action`; of a feedback `handoff_id` and `verdict`; of any a `task_id`."""
+    """More about it. The memory adds `to_agent` and `requested_action`, `handoff_id` and `verdict`, and `task_id`."""
     created_at: AwareDatetime
     sources: tuple[_Name, ...] = ()
     """Ids of the entries, calls or records that it rests on."""

@@ -22,12 +22,27 @@ from langgraph_handoff.memory.entry import Entry, plain_text, stamp
 from langgraph_handoff.memory.waiting import common_of
 from langgraph_handoff.memory.words import asked, rank, spread
 
-__all__ = ("LINKS", "OPEN", "ROOT", "CaseSummary", "Shelf", "StoreShelf", "Wanted", "case_of", "namespace", "searched")
+__all__ = (
+    "LINKS",
+    "OPEN",
+    "ROOT",
+    "TRACE_WEIGHT",
+    "CaseSummary",
+    "Shelf",
+    "StoreShelf",
+    "Wanted",
+    "case_of",
+    "namespace",
+    "searched",
+)
 
 ROOT: Final = "handoff_memory"
 LINKS: Final = "handoff_links"
 OPEN: Final = "open"
 """Status of a handoff that nobody has given a verdict on."""
+
+TRACE_WEIGHT: Final = 2.0
+"""What a tool did counts twice: where others tell it again, in fewer words, it is still the evidence."""
 
 _RESULT: Final = "result"
 """Key in a trace's content: what came back. What stands beside it says what was asked."""
@@ -242,4 +257,6 @@ def ranked(items: Sequence[Mapping[str, Any]], query: str) -> Sequence[Mapping[s
     """Return the items that fit a query, best first; without a query as they are."""
     if not query:
         return items
-    return [items[place] for place in rank([(item["head"], item["body"]) for item in items], asked(query))]
+    texts = [(item["head"], item["body"]) for item in items]
+    weights = [TRACE_WEIGHT if item["entry_type"] == "trace" else 1.0 for item in items]
+    return [items[place] for place in rank(texts, asked(query), weights)]

@@ -1,9 +1,14 @@
 """Entries in the host's SQLite store, and an index beside them in the same database.
 
-Triggers keep the index: it is written in the transaction that writes the entry, by whichever process and connection, and is never
-older than the store. They also hold what memory promises: an entry that is there is not written over.
+Triggers on the host's table keep the index of names (`handoff_entries`): it is written in the transaction that writes the entry,
+by whichever process and connection, and is never older than the store. They also hold what memory promises: an entry that is
+there is not written over.
 
-The index may be dropped at any time (with its triggers); it is built again from the store at the next use.
+The index of words (`handoff_words`, FTS5) follows in transactions of its own, at the latest when it is asked. A trigger must not
+write it: a connection reads such a table when it first meets it, and a transaction that has begun with a read fails at once where
+another process writes, so that any first `put` of anybody could be refused.
+
+Both may be dropped at any time, with their triggers; they are built again from the store at the next use.
 """
 
 from __future__ import annotations
@@ -11,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Coroutine, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 
 from langgraph.store.base import BaseStore
@@ -19,7 +26,7 @@ from langgraph.store.sqlite import SqliteStore
 
 from langgraph_handoff.errors import MemoryStoreError
 from langgraph_handoff.memory.entry import Entry, stamp
-from langgraph_handoff.memory.shelf import OPEN, ROOT, CaseSummary, StoreShelf, Wanted, case_of, namespace, ranked
+from langgraph_handoff.memory.shelf import OPEN, ROOT, TRACE_WEIGHT, CaseSummary, StoreShelf, Wanted, case_of, namespace, ranked
 from langgraph_handoff.memory.words import TOKENIZER, WEIGHTS, Asked, asked, quoted, stem
 
 __all__ = ("Sql", "SqliteShelf", "sql_of")
@@ -43,36 +50,50 @@ def _words(row: str) -> str:
 _FIELDS: Final = ", ".join(("entry_id", "prefix", *_NAMES))
 _SETUP: Final = (
     """CREATE TABLE handoff_entries (
-        id INTEGER PRIMARY KEY, entry_id TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL, entry_type TEXT, agent TEXT, to_agent TEXT,
-        task_id TEXT, handoff_id TEXT, verdict TEXT, created_at TEXT
+        id INTEGER PRIMARY KEY AUTOINCREMENT, entry_id TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL, entry_type TEXT, agent TEXT,
+        to_agent TEXT, task_id TEXT, handoff_id TEXT, verdict TEXT, created_at TEXT
     )""",
     "CREATE INDEX handoff_entries_case ON handoff_entries (prefix, created_at)",
     "CREATE INDEX handoff_entries_type ON handoff_entries (entry_type, created_at)",
     "CREATE INDEX handoff_entries_to ON handoff_entries (to_agent) WHERE to_agent IS NOT NULL",
     "CREATE INDEX handoff_entries_about ON handoff_entries (handoff_id, created_at) WHERE handoff_id IS NOT NULL",
     f"CREATE VIRTUAL TABLE handoff_words USING fts5(head, body, content='', tokenize='{TOKENIZER}')",
+    "CREATE TABLE handoff_indexed (upto INTEGER NOT NULL)",
+    "INSERT INTO handoff_indexed VALUES (0)",
+    "CREATE TABLE handoff_gone (id INTEGER PRIMARY KEY, head TEXT NOT NULL, body TEXT NOT NULL)",
     f"""CREATE TRIGGER handoff_entry_once BEFORE INSERT ON store
         WHEN {_MINE.format("NEW")} AND EXISTS (SELECT 1 FROM handoff_entries WHERE entry_id = NEW.key)
         BEGIN SELECT RAISE(IGNORE); END""",
-    f"""CREATE TRIGGER handoff_entry_added AFTER INSERT ON store WHEN {_MINE.format("NEW")} BEGIN
-        INSERT INTO handoff_entries ({_FIELDS}) VALUES ({_columns("NEW")});
-        INSERT INTO handoff_words (rowid, head, body)
-            SELECT id, {_words("NEW")} FROM handoff_entries WHERE entry_id = NEW.key;
-        END""",
+    f"""CREATE TRIGGER handoff_entry_added AFTER INSERT ON store WHEN {_MINE.format("NEW")}
+        BEGIN INSERT INTO handoff_entries ({_FIELDS}) VALUES ({_columns("NEW")}); END""",
     f"""CREATE TRIGGER handoff_entry_gone AFTER DELETE ON store WHEN {_MINE.format("OLD")} BEGIN
-        INSERT INTO handoff_words (handoff_words, rowid, head, body)
-            SELECT 'delete', id, {_words("OLD")} FROM handoff_entries WHERE entry_id = OLD.key AND prefix = OLD.prefix;
+        INSERT INTO handoff_gone SELECT id, {_words("OLD")} FROM handoff_entries, handoff_indexed
+            WHERE entry_id = OLD.key AND prefix = OLD.prefix AND id <= upto;
         DELETE FROM handoff_entries WHERE entry_id = OLD.key AND prefix = OLD.prefix;
         END""",
     f"INSERT OR IGNORE INTO handoff_entries ({_FIELDS}) SELECT {_columns('store')} FROM store WHERE {_MINE.format('store')}",
-    f"""INSERT INTO handoff_words (rowid, head, body)
-        SELECT id, {_words("store")} FROM store JOIN handoff_entries e ON e.entry_id = key AND e.prefix = store.prefix""",
+)
+_IS_SET_UP: Final = "SELECT 1 FROM sqlite_master WHERE name = 'handoff_entry_gone'"
+
+_LAG: Final = (
+    "SELECT coalesce((SELECT max(id) FROM handoff_entries), 0) - upto + (SELECT count(*) FROM handoff_gone) FROM handoff_indexed"
+)
+_LONGEST_LAG: Final = 200
+"""Entries without their words that a writer leaves to the next one."""
+_CATCH_UP: Final = (
+    "INSERT INTO handoff_words (handoff_words, rowid, head, body) SELECT 'delete', id, head, body FROM handoff_gone",
+    "DELETE FROM handoff_gone",
+    f"""INSERT INTO handoff_words (rowid, head, body) SELECT e.id, {_words("s")}
+        FROM handoff_entries e JOIN store s ON s.prefix = e.prefix AND s.key = e.entry_id, handoff_indexed WHERE e.id > upto""",
+    "UPDATE handoff_indexed SET upto = max(upto, coalesce((SELECT max(id) FROM handoff_entries), 0))",
 )
 
 _FEW: Final = 300
 """So many entries are read and ranked among themselves, which tells best what is rare in this case."""
 _COMMON: Final = 1000
 """A word that so many entries have tells little and would cost the most; it is asked for only if all words are such."""
+_PAIRED: Final = 5
+"""How much more common than that both words of a pair may be: side by side they tell more."""
 _ANSWERS: Final = (
     "SELECT verdict FROM handoff_entries a WHERE a.handoff_id = e.entry_id ORDER BY a.created_at DESC, a.id DESC LIMIT 1"
 )
@@ -81,12 +102,16 @@ _ANSWERS: Final = (
 class Sql(Protocol):
     """The store's database, as its connection lets it be used."""
 
+    def setup(self) -> None:
+        """Make the host's own tables."""
+        ...
+
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a query."""
         ...
 
-    def prepare(self, needed: str, statements: Sequence[str]) -> None:
-        """Set the store up, and run the statements in one transaction unless the table or trigger `needed` is there."""
+    def together(self, statements: Sequence[str], *, unless: str) -> None:
+        """Run statements in one transaction, but none if the query `unless` has a row in it."""
         ...
 
 
@@ -103,28 +128,24 @@ def sql_of(store: BaseStore) -> Sql | None:
     return _AsyncSql(store) if isinstance(store, AsyncSqliteStore) else None
 
 
-_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = ?"
-
-
 class _Sql:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
+
+    def setup(self) -> None:
+        self._store.setup()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._store.lock:
             return self._store.conn.execute(query, values).fetchall()
 
-    def prepare(self, needed: str, statements: Sequence[str]) -> None:
-        self._store.setup()
+    def together(self, statements: Sequence[str], *, unless: str) -> None:
         with self._store.lock:
             connection = self._store.conn
-            if connection.execute(_THERE, [needed]).fetchone():
-                return
             connection.execute("BEGIN IMMEDIATE")
             try:
-                if not connection.execute(_THERE, [needed]).fetchone():  # another process may have been faster
-                    for statement in statements:
-                        connection.execute(statement)
+                for statement in statements if not connection.execute(unless).fetchone() else ():
+                    connection.execute(statement)
                 connection.execute("COMMIT")
             except BaseException:
                 connection.execute("ROLLBACK")
@@ -137,25 +158,26 @@ class _AsyncSql:
     def __init__(self, store: Any) -> None:
         self._store = store
 
+    def setup(self) -> None:
+        self._in_loop(self._store.setup())
+
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         return self._in_loop(self._rows(query, values))
 
-    def prepare(self, needed: str, statements: Sequence[str]) -> None:
-        self._in_loop(self._prepare(needed, statements))
+    def together(self, statements: Sequence[str], *, unless: str) -> None:
+        self._in_loop(self._together(statements, unless))
 
     async def _rows(self, query: str, values: Sequence[Any]) -> list[Any]:
         async with self._store.lock:
             return list(await self._store.conn.execute_fetchall(query, values))
 
-    async def _prepare(self, needed: str, statements: Sequence[str]) -> None:
-        await self._store.setup()
+    async def _together(self, statements: Sequence[str], unless: str) -> None:
         async with self._store.lock:
             connection = self._store.conn
             await connection.execute("BEGIN IMMEDIATE")
             try:
-                if not await connection.execute_fetchall(_THERE, [needed]):
-                    for statement in statements:
-                        await connection.execute(statement)
+                for statement in statements if not await connection.execute_fetchall(unless) else ():
+                    await connection.execute(statement)
                 await connection.execute("COMMIT")
             except BaseException:
                 await connection.execute("ROLLBACK")
@@ -182,9 +204,10 @@ class SqliteShelf(StoreShelf):
         self._ready = False
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Store entries; the triggers index them."""
+        """Store entries; the triggers note their names, and now and then a writer indexes the words."""
         self._prepare()
         super().add(entries)
+        self._catch_up(_LONGEST_LAG)
 
     def find(
         self, wanted: Wanted, *, query: str = "", limit: int | None = None, offset: int = 0, oldest_first: bool = False
@@ -218,6 +241,7 @@ class SqliteShelf(StoreShelf):
 
     def mark(self) -> Hashable | None:
         """Return a number that SQLite changes when another connection has written to the file."""
+        self._prepare()
         return int(self._rows("PRAGMA data_version")[0][0])
 
     def _are_few(self, where: str, values: Sequence[Any]) -> bool:
@@ -236,56 +260,66 @@ class SqliteShelf(StoreShelf):
 
     def _matching(self, query: Asked, where: str, values: Sequence[Any], limit: int, offset: int) -> list[dict[str, Any]]:
         """Return the items of a big scope that fit, as FTS5 ranks them over all entries."""
-        telling, common = self._sorted_by_use(query)
-        if not telling:  # nothing in the query is rarer than the rest; what is newest among what has it all is the best guess
-            telling, common = ([" AND ".join(common)] if common else []), []
-        if not telling:
+        self._catch_up(0)
+        phrases = self._telling(query)
+        if not phrases:
             return []
         rows = self._rows(
             f"""SELECT s.value FROM (
-                SELECT e.id, e.prefix, e.entry_id, bm25(handoff_words, {WEIGHTS}) AS score
+                SELECT e.id, e.prefix, e.entry_id,
+                    bm25(handoff_words, {WEIGHTS}) * iif(e.entry_type = 'trace', {TRACE_WEIGHT}, 1) AS score
                 FROM handoff_words CROSS JOIN handoff_entries e ON e.id = handoff_words.rowid
                 WHERE handoff_words MATCH ? AND {where} ORDER BY score, e.id DESC LIMIT ? OFFSET ?
             ) f JOIN store s ON s.prefix = f.prefix AND s.key = f.entry_id ORDER BY f.score, f.id DESC""",
-            [" OR ".join(telling), *values, limit, offset],
+            [phrases, *values, limit, offset],
         )
         return [json.loads(value) for (value,) in rows]
 
-    def _sorted_by_use(self, query: Asked) -> tuple[list[str], list[str]]:
-        """Return what of a query few entries have, and what many have, as FTS5 phrases."""
-        telling: list[str] = []
-        common: dict[str, str] = {}
-        for word in query.words:
-            uses = self._uses(quoted(word))
-            if uses >= _COMMON:
-                common[word] = quoted(word)
-            elif uses:
-                telling.append(quoted(word))
-            elif stem(word):
-                telling.append(f"{quoted(stem(word) or word)}*")
-        telling += [quoted(*pair) for pair in query.pairs if not common.keys() >= set(pair)]
-        return telling, list(common.values())
+    def _telling(self, query: Asked) -> str:
+        """Return the part of a query that tells entries apart, as FTS5 asks for it.
+
+        That is every word that few entries have, and every pair with a word that not too many have: a pair is found by way of
+        its rarer word. A query of common words alone asks for all of them together.
+        """
+        uses = {word: self._uses(quoted(word)) for word in dict.fromkeys((*query.words, *chain.from_iterable(query.pairs)))}
+        telling = [quoted(word) for word in query.words if 0 < uses[word] < _COMMON]
+        telling += [f"{quoted(start)}*" for word in query.words if not uses[word] and (start := stem(word))]
+        telling += [quoted(*pair) for pair in query.pairs if min(uses[word] for word in pair) < _COMMON * _PAIRED]
+        common = [quoted(word) for word in query.words if uses[word]] or [quoted(*pair) for pair in query.pairs]
+        return " OR ".join(telling) or " AND ".join(common)
 
     def _uses(self, phrase: str) -> int:
         ((count,),) = self._rows(
-            "SELECT count(*) FROM (SELECT 1 FROM handoff_words WHERE handoff_words MATCH ? LIMIT ?)", [phrase, _COMMON]
+            "SELECT count(*) FROM (SELECT 1 FROM handoff_words WHERE handoff_words MATCH ? LIMIT ?)", [phrase, _COMMON * _PAIRED]
         )
         return int(count)
 
+    def _catch_up(self, lag: int) -> None:
+        """Index the words of what was stored or removed since, if that is more than `lag` entries."""
+        ((behind,),) = self._rows(_LAG)
+        if behind > lag:
+            with _explained():
+                self._sql.together(_CATCH_UP, unless="SELECT 1 WHERE FALSE")
+
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        self._prepare()
-        try:
+        with _explained():
             return self._sql.rows(query, values)
-        except sqlite3.Error as error:
-            raise MemoryStoreError(problem=str(error)) from error
 
     def _prepare(self) -> None:
         if not self._ready:
-            try:
-                self._sql.prepare("handoff_entry_gone", _SETUP)
-            except sqlite3.Error as error:
-                raise MemoryStoreError(problem=str(error)) from error
+            with _explained():
+                self._sql.setup()
+                if not self._sql.rows(_IS_SET_UP):
+                    self._sql.together(_SETUP, unless=_IS_SET_UP)
             self._ready = True
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MemoryStoreError(problem=str(error)) from error
 
 
 def _all(limit: int | None) -> int:

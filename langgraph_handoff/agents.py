@@ -13,17 +13,21 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from itertools import chain
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage, SystemMessage
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as as_tool
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from langgraph_handoff.errors import CatalogError
+from langgraph_handoff.hooks import check_hook
 from langgraph_handoff.package import HandoffPackage, RequestedAction
 
 __all__ = (
@@ -92,6 +96,13 @@ class Privilege:
     idempotency_key: str | None = None
     """Name of the tool's parameter that is given the operation's id."""
     approval: str = "human"
+
+
+@runtime_checkable
+class Marked(Protocol):
+    """A tool that `langgraph_handoff.privileged` has marked."""
+
+    privilege: Privilege
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,13 +214,16 @@ class Catalog:
         Raises:
             CatalogError: If anything in it could only fail later; the text names the culprit and the remedy.
         """
-        specialists = {each.name: each for each in agents if isinstance(each, Agent)}
-        people = {each.name: each for each in agents if isinstance(each, Human)}
+        for each in agents:
+            if not isinstance(each, Agent | Human):
+                raise CatalogError(problem=f"{each!r} is neither an Agent nor a Human")
         names = [each.name for each in agents]
         _check_names(names)
         for each in agents:
-            if not each.description.strip():
+            if not (each.description or "").strip():
                 raise CatalogError(problem=f"'{each.name}' has no description, and others choose by it")
+        specialists = {each.name: each for each in agents if isinstance(each, Agent)}
+        people = {each.name: each for each in agents if isinstance(each, Human)}
         aliases = dict(aliases or {})
         for who, target in {"default_active_agent": default, **aliases}.items():
             if target not in names:
@@ -219,6 +233,8 @@ class Catalog:
         for name, agent in specialists.items():
             _check_agent(agent, tools[name], edges[name], names)
         privileges = _privileges(tools)
+        for agent in specialists.values():
+            _check_inside(agent, privileges)
         _check_package_types([*specialists.values()], edges)
         return cls(specialists, people, edges, tools, privileges, default, aliases)
 
@@ -226,6 +242,12 @@ class Catalog:
     def names(self) -> tuple[str, ...]:
         """Names of all owners, agents first."""
         return (*self.agents, *self.people)
+
+    @property
+    def asks_people(self) -> bool:
+        """Whether a run may have to wait for a person."""
+        edges = chain.from_iterable(named.values() for named in self.edges.values())
+        return bool(self.privileges or self.people or any(edge.approval for edge in edges))
 
     @property
     def packages(self) -> tuple[type[HandoffPackage], ...]:
@@ -264,6 +286,8 @@ def _check_names(names: Collection[str]) -> None:
         raise CatalogError(problem="it is empty")
     seen: dict[str, str] = {}
     for name in names:
+        if not isinstance(name, str):
+            raise CatalogError(problem=f"the name {name!r} is not a text")
         folded = fold(name)
         if not folded or not _TOOL_NAME.fullmatch(f"transfer_back_to_{folded}"):
             raise CatalogError(problem=f"the agent name {name!r} gives no tool name that providers accept")
@@ -301,7 +325,11 @@ def _named_tools(agent: Agent) -> dict[str, BaseTool]:
 
 def _edges(agent: Agent, owners: Mapping[str, Agent | Human]) -> dict[str, Handoff]:
     edges: dict[str, Handoff] = {}
+    if isinstance(agent.handoffs, str):
+        raise CatalogError(problem=f"handoffs={agent.handoffs!r} of '{agent.name}' is one text; give a list")
     for given in (*agent.handoffs, *_handoff_tools(agent)):
+        if not isinstance(given, str | Handoff):
+            raise CatalogError(problem=f"'{agent.name}' hands off to {given!r}; give a name or a Handoff")
         edge = given if isinstance(given, Handoff) else Handoff(to=given)
         if edge.to not in owners:
             raise CatalogError(problem=f"'{agent.name}' hands off to '{edge.to}', which is not among {sorted(owners)}")
@@ -314,6 +342,12 @@ def _edges(agent: Agent, owners: Mapping[str, Agent | Human]) -> dict[str, Hando
             raise CatalogError(problem=f"'{agent.name}' has two handoffs called '{name}'")
         if edge.on_reply not in ("keep", "return", "report"):
             raise CatalogError(problem=f"on_reply={edge.on_reply!r} of '{agent.name}' is not keep, return or report")
+        if not set(edge.actions) <= set(get_args(RequestedAction)):
+            raise CatalogError(problem=f"actions={edge.actions!r} of '{agent.name}'; choose among {get_args(RequestedAction)}")
+        _check_requires(edge.requires, agent.name)
+        check_hook(f"`is_enabled` of '{agent.name}' for '{edge.to}'", edge.is_enabled)
+        check_hook(f"`input_filter` of '{agent.name}' for '{edge.to}'", edge.input_filter)
+        check_hook(f"`announce` of '{agent.name}' for '{edge.to}'", None if isinstance(edge.announce, str) else edge.announce)
         edges[name] = edge
     return edges
 
@@ -327,10 +361,19 @@ def _handoff_tools(agent: Agent) -> list[Handoff]:
 def _check_agent(agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str, Handoff], names: Collection[str]) -> None:
     if (agent.model is None) == (agent.graph is None):
         raise CatalogError(problem=f"'{agent.name}' needs either a model or a graph, not both and not neither")
+    if agent.graph is not None and not isinstance(agent.graph, Runnable):
+        raise CatalogError(problem=f"the graph of '{agent.name}' is {type(agent.graph).__name__}; give a compiled graph")
+    if agent.graph is not None and tools:
+        own = f"'{agent.name}' is a graph of its own and cannot be given the tool '{next(iter(tools))}'"
+        raise CatalogError(problem=f"{own}; put it into the graph, or make the agent of model and tools")
     if agent.return_to is not None and (agent.return_to not in names or agent.return_to == agent.name):
         raise CatalogError(problem=f"return_to={agent.return_to!r} of '{agent.name}' is not another agent's name")
     if not callable(agent.context) and agent.context not in ("brief", "own", "full"):
         raise CatalogError(problem=f"context={agent.context!r} of '{agent.name}' is not brief, own, full or a function")
+    _check_requires(agent.requires, agent.name)
+    check_hook(f"`accepts` of '{agent.name}'", agent.accepts)
+    check_hook(f"`context` of '{agent.name}'", agent.context if callable(agent.context) else None)
+    check_hook(f"`prompt` of '{agent.name}'", None if isinstance(agent.prompt, str | SystemMessage) else agent.prompt)
     fixed = {CLOSE, DECLINE, ESCALATE, VERDICT}
     control = {*fixed, *edges, *(f"transfer_back_to_{fold(name)}" for name in names)}
     taken = sorted({name for name in edges if name in fixed or name.startswith("transfer_back_to_")})
@@ -341,23 +384,60 @@ def _check_agent(agent: Agent, tools: Mapping[str, BaseTool], edges: Mapping[str
         raise CatalogError(problem=f"the tool '{clash[0]}' of '{agent.name}' has the name of a handoff tool")
 
 
+def _check_requires(requires: Any, agent: str) -> None:
+    if isinstance(requires, str):
+        raise CatalogError(problem=f"requires={requires!r} of '{agent}' is one text; give a tuple of names")
+
+
 def _privileges(tools: Mapping[str, Mapping[str, BaseTool]]) -> dict[str, Privilege]:
-    found: dict[str, Privilege] = {}
-    holders: dict[str, list[str]] = {}
+    """Return the gate of each privileged tool: one for all who hold it, with mark or without."""
+    holders: dict[str, dict[str, BaseTool]] = {}
     for agent, named in tools.items():
         for name, held in named.items():
-            privilege = getattr(held, "privilege", None)
-            holders.setdefault(name, []).append(agent)
-            if isinstance(privilege, Privilege):
-                found.setdefault(name, privilege)
-    for name in found:
-        if len(holders[name]) > 1:
-            warnings.warn(
-                f"The privileged tool '{name}' is held by {holders[name]}; all calls are gated, but give a write one home.",
-                CatalogWarning,
-                stacklevel=5,
-            )
+            holders.setdefault(name, {})[agent] = held
+    found: dict[str, Privilege] = {}
+    for name, held_by in holders.items():
+        marked = {agent: held.privilege for agent, held in held_by.items() if isinstance(held, Marked)}
+        if marked:
+            found[name] = _one_gate(name, marked, held_by)
     return found
+
+
+def _one_gate(name: str, marked: Mapping[str, Privilege], held_by: Mapping[str, BaseTool]) -> Privilege:
+    """Return the one gate of a tool. Two would be none: whichever is asked, somebody is let past the other."""
+    first, privilege = next(iter(marked.items()))
+    other = next((agent for agent, each in marked.items() if each != privilege), None)
+    if other is not None:
+        once = "mark it once with `privileged` and give all of them that tool"
+        raise CatalogError(problem=f"'{name}' is privileged in one way at '{first}' and in another at '{other}'; {once}")
+    arguments = {agent: set(args_schema(tool).get("properties", ())) for agent, tool in held_by.items()}
+    home = next(iter(arguments))
+    stranger = next((agent for agent, given in arguments.items() if given != arguments[home]), None)
+    if stranger is not None:
+        raise CatalogError(
+            problem=f"'{home}' and '{stranger}' hold different tools called '{name}', and it is privileged; rename one of them"
+        )
+    if len(held_by) > 1:
+        warnings.warn(
+            f"The privileged tool '{name}' is held by {[*held_by]}; all calls are gated, but give a write one home.",
+            CatalogWarning,
+            stacklevel=6,
+        )
+    return privilege
+
+
+def _check_inside(agent: Agent, privileges: Mapping[str, Privilege]) -> None:
+    """Refuse a privileged tool inside an agent's own graph, which runs its tools itself and asks nobody."""
+    if not isinstance(agent.graph, Pregel):
+        return
+    graphs = [agent.graph, *(inner for _, inner in agent.graph.get_subgraphs(recurse=True))]
+    runners = [node.bound for each in graphs if isinstance(each, Pregel) for node in each.nodes.values()]
+    for name, tool in chain.from_iterable(each.tools_by_name.items() for each in runners if isinstance(each, ToolNode)):
+        if isinstance(tool, Marked) or name in privileges:
+            own = f"the graph of '{agent.name}' runs '{name}' by itself, where no approval reaches it"
+            raise CatalogError(
+                problem=f"{own}; give the privileged tool to an agent of model and tools, and hand off to that one"
+            )
 
 
 def _check_package_types(agents: Sequence[Agent], edges: Mapping[str, Mapping[str, Handoff]]) -> None:

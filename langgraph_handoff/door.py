@@ -65,6 +65,10 @@ class HandoffGraph(StateGraph[Any, Any, Any, Any]):
                 that HANDOFF_LEDGER_URL names.
             store: As in the host.
             kwargs: The host's other keywords.
+
+        Raises:
+            CatalogError: If the builder has no agents.
+            CheckpointerMissingError: If a graph that asks people is given `checkpointer=False`.
         """
         if storage is not None:
             checkpointer = checkpointer if checkpointer is not None else storage.checkpointer
@@ -72,6 +76,8 @@ class HandoffGraph(StateGraph[Any, Any, Any, Any]):
             ledger = ledger if ledger is not None else storage.ledger
         if self.desk is None:
             raise CatalogError(problem="the builder has no agents; call `add_handoffs` on it first")
+        if checkpointer is False and self.desk.catalog.asks_people:  # whoever asks would not find its place again
+            raise CheckpointerMissingError
         compiled = super().compile(checkpointer, store=store, **kwargs)
         return CompiledHandoffGraph(desk=self.desk, ledger=ledger, **compiled.__dict__)
 
@@ -142,7 +148,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         configurable = config.get("configurable") or {}
         if _is_nested(configurable):
             return config
-        if self.checkpointer is None and self._asks_people() and LEDGER_KEY not in configurable:
+        if self.checkpointer is None and self.catalog.asks_people and LEDGER_KEY not in configurable:
             raise CheckpointerMissingError
         thread_id = configurable.get("thread_id")
         if thread_id is not None:
@@ -154,10 +160,6 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
     def _watches(self, ledger: Ledger | None) -> TypeGuard[Ledger]:
         """Return whether the ledger has a say: a graph without privileged tools does not even open it."""
         return ledger is not None and bool(self.catalog.privileges)
-
-    def _asks_people(self) -> bool:
-        edges = (edge for named in self.catalog.edges.values() for edge in named.values())
-        return bool(self.catalog.privileges or self.catalog.people or any(edge.approval for edge in edges))
 
     def _resumes(self, input: Any, config: RunnableConfig) -> bool:
         return isinstance(input, Command) and input.resume is not None and not _is_nested(config.get("configurable") or {})

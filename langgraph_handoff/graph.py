@@ -22,6 +22,7 @@ from langgraph_handoff.context import DEFAULT_MAX_TOKENS
 from langgraph_handoff.desk import Desk, Rules
 from langgraph_handoff.door import CompiledHandoffGraph, HandoffGraph
 from langgraph_handoff.errors import BudgetError, CatalogError
+from langgraph_handoff.hooks import check_hook
 from langgraph_handoff.ledger import Ledger
 from langgraph_handoff.nodes.approval import approval
 from langgraph_handoff.nodes.human import human
@@ -169,6 +170,17 @@ def add_handoffs(
     for budget in (max_handoffs, max_case_handoffs):
         if budget is not None and (not isinstance(budget, int) or budget < 1):
             raise BudgetError(problem=f"{budget!r}")
+    if on_message not in ("keep", "supersede"):
+        raise CatalogError(problem=f"on_message={on_message!r} is not keep or supersede")
+    if request_ttl is not None and (
+        isinstance(request_ttl, bool) or not isinstance(request_ttl, int | float) or not request_ttl > 0
+    ):
+        raise CatalogError(problem=f"request_ttl={request_ttl!r} is not a number of seconds above 0")
+    check_hook("`router`", None if isinstance(router, Router) else router)
+    check_hook("`on_handoff`", on_handoff)
+    redactors = redactors_of(redact)
+    for each in redactors:
+        check_hook("`redact`", each)
     given: dict[str, Any] = {} if fallback is None else {"fallback": fallback}
     rules = Rules(
         max_handoffs=max_handoffs,
@@ -179,7 +191,7 @@ def add_handoffs(
         max_package_bytes=max_package_bytes,
         on_message=on_message,
         request_ttl=request_ttl,
-        redactors=redactors_of(redact),
+        redactors=redactors,
         tenant=tenant,
         on_handoff=on_handoff,
         memory=memory,

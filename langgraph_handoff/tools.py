@@ -6,7 +6,7 @@ be moved in one place only, and why a handoff cannot lose the calls that stand b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -15,8 +15,20 @@ from langchain_core.tools import tool as as_tool
 from langgraph.prebuilt import InjectedState
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from langgraph_handoff.agents import CLOSE, DECLINE, DESTINATION, ESCALATE, VERDICT, Catalog, Handoff, Privilege, fold
+from langgraph_handoff.agents import (
+    CLOSE,
+    DECLINE,
+    DESTINATION,
+    ESCALATE,
+    VERDICT,
+    Catalog,
+    Handoff,
+    Privilege,
+    args_schema,
+    fold,
+)
 from langgraph_handoff.errors import CatalogError
+from langgraph_handoff.hooks import check_hook
 from langgraph_handoff.package import HandoffPackage, Verdict
 
 __all__ = (
@@ -90,24 +102,23 @@ def privileged(
     Raises:
         CatalogError: If a name in it is not known: checked here, so that a misspelt gate is never an open one.
     """
-    made = tool if isinstance(tool, BaseTool) else as_tool(tool)
+    made = tool if isinstance(tool, BaseTool) else _tool_of(tool)
     if isinstance(made, PrivilegedTool):
         raise CatalogError(problem=f"the tool '{made.name}' is marked as privileged twice")
-    decisions = tuple(allowed_decisions)
-    if isinstance(allowed_decisions, str) or not decisions or not set(decisions) <= _DECISIONS:
-        raise CatalogError(problem=f"allowed_decisions={allowed_decisions!r} of '{made.name}'; choose among {sorted(_DECISIONS)}")
+    if DESTINATION in (made.metadata or {}):
+        to = (made.metadata or {})[DESTINATION]
+        raise CatalogError(
+            problem=f"'{made.name}' is a handoff; for one that a person approves give `Handoff(to={to!r}, approval=True)`"
+        )
     if approval != "human":
         raise CatalogError(problem=f"approval={approval!r} of '{made.name}' is not known; use \"human\"")
-    names = {*made.args, *getattr(made.get_input_schema(), "model_fields", ())}
-    identity = None if identity is None else (identity,) if isinstance(identity, str) else tuple(identity)
-    wanted = [*(identity or ()), *([idempotency_key] if idempotency_key else [])]
-    if identity == () or not names >= set(wanted):
-        unknown = sorted(set(wanted) - names) or "an empty identity"
-        raise CatalogError(problem=f"'{made.name}' has no argument {unknown}; its arguments: {sorted(names)}")
+    check_hook(f"`when` of '{made.name}'", when)
+    check_hook(f"`probe` of '{made.name}'", probe, awaited=True)
+    check_hook(f"`description` of '{made.name}'", None if isinstance(description, str) else description)
     privilege = Privilege(
-        identity=identity,
+        identity=_checked_identity(made, identity, idempotency_key),
         when=when,
-        allowed_decisions=decisions,
+        allowed_decisions=_checked_decisions(made, allowed_decisions),
         description=description,
         probe=probe,
         idempotency_key=idempotency_key,
@@ -121,6 +132,41 @@ def privileged(
         privilege=privilege,
         metadata=made.metadata,
     )
+
+
+def _tool_of(given: Any) -> BaseTool:
+    if not callable(given):
+        raise CatalogError(problem=f"{given!r} is not a tool; give a tool, or a function with a docstring")
+    try:
+        made: BaseTool = as_tool(given)
+    except ValueError as error:
+        raise CatalogError(problem=f"a privileged tool cannot be described: {error}") from None
+    return made
+
+
+def _checked_decisions(made: BaseTool, given: Any) -> tuple[str, ...]:
+    """Return what a person may answer; with a rejection alone nobody could ever let the tool run."""
+    decisions = tuple(given) if isinstance(given, Collection) and not isinstance(given, str) else ()
+    if not decisions or not all(each in _DECISIONS for each in map(str, decisions)):
+        raise CatalogError(problem=f"allowed_decisions={given!r} of '{made.name}'; choose among {sorted(_DECISIONS)}")
+    if set(decisions) == {"reject"}:
+        raise CatalogError(problem=f"with allowed_decisions={given!r} of '{made.name}' nobody could ever let it run")
+    return decisions
+
+
+def _checked_identity(made: BaseTool, given: Any, idempotency_key: str | None) -> tuple[str, ...] | None:
+    """Return the arguments that tell one write from another: such as a model gives, since others are the same in every call."""
+    if not isinstance(given, str | Collection | None):
+        raise CatalogError(problem=f"identity={given!r} of '{made.name}'; give the names of arguments")
+    identity = None if given is None else (given,) if isinstance(given, str) else tuple(given)
+    visible = set(args_schema(made).get("properties", ())) - {idempotency_key}
+    unknown = [each for each in identity or () if each not in visible]
+    if idempotency_key is not None and idempotency_key not in {*made.args, *getattr(made.get_input_schema(), "model_fields", ())}:
+        unknown.append(idempotency_key)
+    if unknown or identity == ():
+        missing = unknown or "an empty identity"
+        raise CatalogError(problem=f"'{made.name}' has no argument {missing}; its arguments: {sorted(visible)}")
+    return identity
 
 
 def _visible_schema(made: BaseTool, hidden: str | None) -> Any:

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
 
-from langgraph_handoff import Agent, Handoff, HandoffState, adecide, connect, create_handoff_graph, decide, hops, privileged
-from langgraph_handoff.errors import CatalogError, NoOpenRequestError, StaleRequestError
+from langgraph_handoff import (
+    Agent,
+    Handoff,
+    HandoffState,
+    adecide,
+    connect,
+    create_handoff_graph,
+    create_handoff_tool,
+    decide,
+    hops,
+    privileged,
+)
+from langgraph_handoff.errors import CatalogError, CheckpointerMissingError, NoOpenRequestError, StaleRequestError
 from langgraph_handoff.storage import Storage
 from langgraph_handoff.testing import ScriptedChatModel, call, history_faults
 from tests.conftest import Desk, model_of, run, say
@@ -141,28 +153,170 @@ def test_f5_the_gate_belongs_to_the_tool_not_to_one_agent(desk: Desk, config: An
     assert out["messages"][-1].text == "no"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"allowed_decisions": ()},
-        {"allowed_decisions": ("aprove",)},
-        {"allowed_decisions": "approve"},
-        {"identity": ("amuont",)},
-        {"identity": ()},
-        {"idempotency_key": "op"},
-        {"approval": "anybody"},
-    ],
-)
-def test_f6_a_badly_written_gate_is_refused_when_it_is_written(wrong: dict[str, Any]) -> None:
-    """F6: a misspelt or empty gate is an error at once, never an open gate."""
-    with pytest.raises(CatalogError, match="refund"):
-        privileged(refund, **wrong)
+def always(_: Any) -> bool:
+    return True
+
+
+async def later(_: Any) -> bool:
+    return True
+
+
+@tool
+def noted(amount: float, state: Annotated[dict[str, Any], InjectedState]) -> str:
+    """Refund an amount and note it."""
+    return "refunded"
+
+
+WRONG_GATES: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("no decisions", refund, {"allowed_decisions": ()}, "choose among ['approve', 'edit', 'reject', 'respond']"),
+    ("a misspelt decision", refund, {"allowed_decisions": ("aprove",)}, "('aprove',)"),
+    ("the inbox's old word", refund, {"allowed_decisions": ["accept"]}, "['accept']"),
+    ("a decision as a text", refund, {"allowed_decisions": "approve"}, "'approve' of 'refund'"),
+    ("decisions as a flag", refund, {"allowed_decisions": True}, "True of 'refund'"),
+    ("no list of decisions", refund, {"allowed_decisions": None}, "None of 'refund'"),
+    ("decisions in a list of lists", refund, {"allowed_decisions": [["approve"]]}, "[['approve']] of 'refund'"),
+    ("nothing but a rejection", refund, {"allowed_decisions": ["reject"]}, "nobody could ever let it run"),
+    ("a misspelt argument", refund, {"identity": ("amuont",)}, "no argument ['amuont']; its arguments: ['amount']"),
+    ("an empty identity", refund, {"identity": ()}, "an empty identity"),
+    ("an identity that is a number", refund, {"identity": 5}, "identity=5"),
+    ("an injected argument as identity", noted, {"identity": ("state",)}, "no argument ['state']"),
+    ("an unknown key argument", refund, {"idempotency_key": "op"}, "no argument ['op']"),
+    ("the key argument as identity", refund, {"identity": ("amount",), "idempotency_key": "amount"}, "no argument ['amount']"),
+    ("an unknown approver", refund, {"approval": "anybody"}, "approval='anybody'"),
+    ("a rule without a parameter", refund, {"when": lambda: True}, "`when` of 'refund' must take one argument"),
+    ("a rule with two parameters", refund, {"when": lambda amount, order: True}, "`when` of 'refund' must take one argument"),
+    ("a rule by keyword only", refund, {"when": lambda *, amount: True}, "`when` of 'refund' must take one argument"),
+    ("a rule as a text", refund, {"when": "amount > 5"}, "`when` of 'refund' is 'amount > 5', not a function"),
+    ("a rule as a flag", refund, {"when": False}, "`when` of 'refund' is False, not a function"),
+    ("a rule that answers later", refund, {"when": later}, "`when` of 'refund' is async"),
+    ("a probe without a parameter", refund, {"probe": lambda: True}, "`probe` of 'refund' must take one argument"),
+    ("a probe of the arguments", refund, {"probe": lambda amount, order: True}, "`probe` of 'refund' must take one argument"),
+    ("a probe that is none", refund, {"probe": "yes"}, "`probe` of 'refund' is 'yes', not a function"),
+    ("a description without a parameter", refund, {"description": lambda: "x"}, "`description` of 'refund' must take one"),
+    ("a description that is none", refund, {"description": 5}, "`description` of 'refund' is 5, not a function"),
+    ("a tool's name", "refund", {}, "'refund' is not a tool"),
+    ("no tool", 5, {}, "5 is not a tool"),
+    ("a function without a docstring", lambda amount: amount, {}, "cannot be described"),
+    ("a handoff", create_handoff_tool(agent_name="bob"), {}, "give `Handoff(to='bob', approval=True)`"),
+    ("twice", privileged(refund), {}, "marked as privileged twice"),
+]
+
+
+@pytest.mark.parametrize(("tool_", "wrong", "said"), [pytest.param(*row[1:], id=row[0]) for row in WRONG_GATES])
+def test_f6_a_badly_written_gate_is_refused_when_it_is_written(tool_: Any, wrong: dict[str, Any], said: str) -> None:
+    """F6: a misspelt, empty or useless gate is a named error at once, never an open gate and never one that fails with a user waiting."""
+    with pytest.raises(CatalogError) as raised:
+        privileged(tool_, **wrong)
+    assert said in str(raised.value)
 
 
 def test_f6_an_unknown_keyword_is_refused() -> None:
     """F6: an unknown keyword of `privileged` is an error."""
     with pytest.raises(TypeError):
         privileged(refund, alowed_decisions=("approve",))  # type: ignore[call-arg]
+
+
+def owner_of(name: str, *tools: Any, **more: Any) -> Agent:
+    given = {"model": ScriptedChatModel([], agent=name), "tools": tools} if "graph" not in more else {"tools": tools}
+    return Agent(**{"name": name, "description": f"{name}'s work", **given, **more})
+
+
+def other_refund(invoice: str) -> str:
+    """Refund an invoice."""
+    return invoice
+
+
+def inner_with(*tools: Any) -> Any:
+    """Return a compiled graph that runs these tools two levels down."""
+    worker = StateGraph(MessagesState)
+    worker.add_node("run", ToolNode(list(tools)))
+    worker.add_edge(START, "run")
+    outer = StateGraph(MessagesState)
+    outer.add_node("worker", worker.compile())
+    outer.add_edge(START, "worker")
+    return outer.compile()
+
+
+OTHER = StructuredTool.from_function(other_refund, name="refund")
+WRONG_DESKS: list[tuple[str, list[Agent], str]] = [
+    (
+        "two rules for one tool",
+        [owner_of("alice", privileged(refund, when=lambda _: False)), owner_of("bob", privileged(refund))],
+        "'refund' is privileged in one way at 'alice' and in another at 'bob'",
+    ),
+    (
+        "two sets of decisions for one tool",
+        [owner_of("alice", privileged(refund)), owner_of("bob", privileged(refund, allowed_decisions=["edit"]))],
+        "'refund' is privileged in one way at 'alice' and in another at 'bob'",
+    ),
+    (
+        "another tool of the same name, gated",
+        [owner_of("alice", privileged(refund)), owner_of("bob", privileged(OTHER))],
+        "'alice' and 'bob' hold different tools called 'refund'",
+    ),
+    (
+        "another tool of the same name, plain",
+        [owner_of("bob", OTHER), owner_of("alice", privileged(refund, identity=("amount",)))],
+        "'bob' and 'alice' hold different tools called 'refund'",
+    ),
+    (
+        "a gated tool inside an agent's own graph",
+        [owner_of("alice", graph=inner_with(privileged(refund), look))],
+        "the graph of 'alice' runs 'refund' by itself",
+    ),
+    (
+        "a tool inside an agent's own graph that is gated elsewhere",
+        [owner_of("alice", privileged(refund)), owner_of("bob", graph=inner_with(refund))],
+        "the graph of 'bob' runs 'refund' by itself",
+    ),
+    (
+        "a gated tool beside an agent's own graph",
+        [owner_of("alice", privileged(refund), graph=inner_with(look))],
+        "'alice' is a graph of its own and cannot be given the tool 'refund'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("agents", "said"), [pytest.param(*row[1:], id=row[0]) for row in WRONG_DESKS])
+@pytest.mark.filterwarnings("ignore:The privileged tool")
+def test_f6_a_gate_that_another_agent_would_pass_by_is_refused_when_the_graph_is_built(agents: list[Agent], said: str) -> None:
+    """F5, F6: two gates on one tool, two tools behind one gate, and a tool where no gate reaches are errors before the first message."""
+    with pytest.raises(CatalogError) as raised:
+        create_handoff_graph(agents, default_active_agent="alice")
+    assert said in str(raised.value)
+
+
+def test_f6_the_same_gate_at_two_agents_is_one_gate(desk: Desk) -> None:
+    """F6: one tool marked twice in the same way, or once and shared, is no mistake."""
+    shared = privileged(look, when=always, description=lambda args: f"look {args}")
+    with pytest.warns(match="held by"):
+        desk(alice={"tools": [privileged(refund), shared]}, bob={"tools": [privileged(refund), shared]})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"on_message": "supercede"}, "on_message='supercede'"),
+        ({"request_ttl": 0}, "request_ttl=0"),
+        ({"request_ttl": -60}, "request_ttl=-60"),
+        ({"request_ttl": "1h"}, "request_ttl='1h'"),
+        ({"request_ttl": float("nan")}, "request_ttl=nan"),
+        ({"request_ttl": True}, "request_ttl=True"),
+    ],
+)
+def test_f6_a_misspelt_rule_about_requests_is_refused_when_the_graph_is_built(wrong: dict[str, Any], said: str) -> None:
+    """F6: what happens to an open request is said in words that are known, else the graph is not built."""
+    with pytest.raises(CatalogError) as raised:
+        create_handoff_graph([owner_of("alice")], default_active_agent="alice", **wrong)
+    assert said in str(raised.value)
+
+
+def test_f6_a_gate_that_could_never_be_answered_is_refused_when_the_graph_is_compiled() -> None:
+    """F6: with `checkpointer=False` a pause could not be resumed, also inside another graph."""
+    asking = [owner_of("alice", privileged(refund)), owner_of("bob")]
+    with pytest.raises(CheckpointerMissingError):
+        create_handoff_graph(asking, default_active_agent="alice").compile(checkpointer=False)
+    create_handoff_graph(asking[1:], default_active_agent="bob").compile(checkpointer=False)
 
 
 def test_f7_siblings_and_work_before_the_pause_run_once(desk: Desk, storage: Storage, config: Any) -> None:

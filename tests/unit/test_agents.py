@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import StructuredTool
+from langgraph.graph import MessagesState, StateGraph
 
 from langgraph_handoff import Agent, Handoff, HandoffPackage, HandoffState, Human, create_handoff_graph, privileged
 from langgraph_handoff.agents import Catalog, CatalogWarning, fold
@@ -32,6 +34,10 @@ def pay_copy(order: str) -> str:
 
 def undescribed(order: str) -> str:
     return order
+
+
+async def later(_: Any) -> bool:
+    return True
 
 
 class Ticket(HandoffPackage):
@@ -110,6 +116,54 @@ WRONG: list[tuple[str, list[Any], str]] = [
         "two package classes are called 'Ticket'",
     ),
     ("a model that is none", [agent("a", model=5)], "the model of 'a' is int"),
+    ("not an agent", [agent("a"), {"name": "b"}], "is neither an Agent nor a Human"),
+    ("a name that is no text", [agent("a"), agent(5, description="B")], "the name 5 is not a text"),
+    ("a description that is no text", [agent("a", description=None)], "'a' has no description"),
+    ("requires without a comma", [agent("a", requires="customer_id")], "requires='customer_id' of 'a' is one text; give a tuple"),
+    (
+        "an edge's requires without a comma",
+        [agent("a", handoffs=[Handoff(to="b", requires="x")]), agent("b")],
+        "requires='x' of 'a'",
+    ),  # type: ignore[arg-type]
+    ("handoffs as a text", [agent("a", handoffs="b"), agent("b")], "handoffs='b' of 'a' is one text; give a list"),
+    ("a handoff that is none", [agent("a", handoffs=[5]), agent("b")], "'a' hands off to 5; give a name or a Handoff"),
+    (
+        "an unknown action",
+        [agent("a", handoffs=[Handoff(to="b", actions=("aprove",))]), agent("b")],
+        "actions=('aprove',) of 'a'",
+    ),  # type: ignore[arg-type]
+    ("a graph that is none", [Agent(name="a", description="A", graph="x")], "the graph of 'a' is str; give a compiled graph"),  # type: ignore[arg-type]
+    (
+        "a graph that is not compiled",
+        [Agent(name="a", description="A", graph=StateGraph(MessagesState))],
+        "give a compiled graph",
+    ),  # type: ignore[arg-type]
+    (
+        "a tool beside a graph",
+        [Agent(name="a", description="A", graph=RunnableLambda(lambda given: given), tools=[pay])],
+        "'a' is a graph of its own and cannot be given the tool 'pay'",
+    ),
+    ("an acceptance that answers later", [agent("a", accepts=later)], "`accepts` of 'a' is async"),
+    ("an acceptance without a parameter", [agent("a", accepts=lambda: None)], "`accepts` of 'a' must take one argument"),
+    ("a context without a parameter", [agent("a", context=lambda: None)], "`context` of 'a' must take one argument"),
+    ("a prompt that is none", [agent("a", prompt=5)], "`prompt` of 'a' is 5, not a function"),
+    ("a prompt that answers later", [agent("a", prompt=later)], "`prompt` of 'a' is async"),
+    (
+        "an edge's switch that answers later",
+        [agent("a", handoffs=[Handoff(to="b", is_enabled=later)]), agent("b")],
+        "`is_enabled` of 'a'",
+    ),
+    (
+        "an edge's switch without a parameter",
+        [agent("a", handoffs=[Handoff(to="b", is_enabled=lambda: True)]), agent("b")],
+        "`is_enabled` of 'a'",
+    ),
+    (
+        "a filter that is none",
+        [agent("a", handoffs=[Handoff(to="b", input_filter="x")]), agent("b")],
+        "`input_filter` of 'a' for 'b' is 'x', not a function",
+    ),  # type: ignore[arg-type]
+    ("words that take nothing", [agent("a", handoffs=[Handoff(to="b", announce=lambda: "x")]), agent("b")], "`announce` of 'a'"),
 ]
 
 
@@ -137,6 +191,47 @@ def test_a_budget_is_a_positive_whole_number(budget: Any) -> None:
     """A budget that is not a positive whole number is refused."""
     with pytest.raises(BudgetError):
         create_handoff_graph([agent("a")], default_active_agent="a", max_handoffs=budget)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"router": "a"}, "`router` is 'a', not a function"),
+        ({"router": later}, "`router` is async"),
+        ({"router": lambda: "a"}, "`router` must take one argument"),
+        ({"on_handoff": later}, "`on_handoff` is async"),
+        ({"on_handoff": lambda: None}, "`on_handoff` must take one argument"),
+        ({"redact": [lambda: ""]}, "`redact` must take one argument"),
+    ],
+)
+def test_a_function_that_could_not_be_called_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """I5: functions given to the graph are looked at when it is built."""
+    with pytest.raises(CatalogError) as raised:
+        create_handoff_graph([agent("a")], default_active_agent="a", **wrong)
+    assert said in str(raised.value)
+
+
+class Counted:
+    """Functions in all forms that can be called with one thing."""
+
+    def method(self, _: Any) -> bool:
+        """Return True."""
+        return True
+
+    def __call__(self, _: Any, extra: int = 1) -> bool:
+        """Return True."""
+        return True
+
+
+@pytest.mark.parametrize("given", [Counted().method, Counted(), functools.partial(lambda a, b: True, b=1), bool, lambda *_: True])
+def test_any_function_that_can_be_called_is_taken(given: Any) -> None:
+    """Methods, objects, partials, classes and functions with defaults are functions too."""
+    edge = Handoff(to="b", is_enabled=given, input_filter=given, announce=given)
+    people = [
+        agent("a", accepts=given, prompt=given, context=given, handoffs=[edge]),
+        agent("b", tools=[privileged(pay, when=given)]),
+    ]
+    create_handoff_graph(people, default_active_agent="a", router=given, on_handoff=given, redact=given)
 
 
 def test_a_privileged_tool_with_two_homes_is_a_warning() -> None:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
@@ -404,12 +404,21 @@ def _privileges(tools: Mapping[str, Mapping[str, BaseTool]]) -> dict[str, Privil
 
 
 def _one_gate(name: str, marked: Mapping[str, Privilege], held_by: Mapping[str, BaseTool]) -> Privilege:
-    """Return the one gate of a tool. Two would be none: whichever is asked, somebody is let past the other."""
+    """Return the one gate of a tool. Of several rules about who must decide, each that wants a person gets one.
+
+    What names a write must be the same everywhere, since the ledger knows a write by it, whoever asks.
+    """
     first, privilege = next(iter(marked.items()))
-    other = next((agent for agent, each in marked.items() if each != privilege), None)
-    if other is not None:
-        once = "mark it once with `privileged` and give all of them that tool"
-        raise CatalogError(problem=f"'{name}' is privileged in one way at '{first}' and in another at '{other}'; {once}")
+    for part in ("identity", "allowed_decisions", "idempotency_key"):
+        other = next((agent for agent, each in marked.items() if getattr(each, part) != getattr(privilege, part)), None)
+        if other is not None:
+            once = "mark it once with `privileged` and give both of them that tool"
+            raise CatalogError(problem=f"'{first}' and '{other}' hold '{name}' with different {part}; {once}")
+    rules = [each.when for each in marked.values()]
+    if any(each != rules[0] for each in rules):
+        asked = [each for each in rules if each is not None]
+        every = len(asked) < len(rules)
+        privilege = replace(privilege, when=None if every else lambda args: any(each(args) for each in asked))
     arguments = {agent: set(args_schema(tool).get("properties", ())) for agent, tool in held_by.items()}
     home = next(iter(arguments))
     stranger = next((agent for agent, given in arguments.items() if given != arguments[home]), None)

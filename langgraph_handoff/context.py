@@ -67,19 +67,16 @@ def build_view(
     typed = cast("HandoffState", state)
     messages = typed.get("messages") or []
     system = _system(agent, state, notes)
-    brief = _brief(agent, typed, remembered)
+    last = _last_words(messages)
+    brief = _brief(_package(agent, typed, last), typed, remembered)
     head = [*system, *brief]
-    if callable(agent.context):
-        talk: list[BaseMessage] = list(agent.context(state))
-    else:
-        talk = _talk(agent, messages, hidden)
+    talk: list[BaseMessage] = [*agent.context(state)] if callable(agent.context) else _talk(agent, messages, hidden)
     left = max_tokens
     if not _surely_fits([*head, *talk], max_tokens):
         left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)
-    talk = _paired(_bounded(talk, left, _last_words(messages)))
-    view = [*head, *talk]
+    view = [*head, *_paired(_bounded(talk, left, last))]
     if input_filter is not None:
-        view = _filtered(view, input_filter, [*brief, *_last_words(messages)])
+        view = _filtered(view, input_filter, [*brief, *last])
     return cast("list[AnyMessage]", view)
 
 
@@ -99,9 +96,17 @@ def _system(agent: Agent, state: Mapping[str, Any], notes: Sequence[str]) -> lis
     return [SystemMessage(text)] if text else []
 
 
-def _brief(agent: Agent, state: HandoffState, remembered: Sequence[str]) -> list[BaseMessage]:
+def _package(agent: Agent, state: HandoffState, shown: Sequence[BaseMessage]) -> HandoffPackage | None:
+    """Return the owner's package, without the user's words where they are shown anyway."""
     package = state.get("handoff")
-    package = package if isinstance(package, HandoffPackage) and package.to_agent == agent.name else None
+    if not isinstance(package, HandoffPackage) or package.to_agent != agent.name:
+        return None
+    request = package.user_request
+    said = bool(request) and any(str(each.text).startswith(request) for each in shown)
+    return package.model_copy(update={"user_request": ""}) if said else package
+
+
+def _brief(package: HandoffPackage | None, state: HandoffState, remembered: Sequence[str]) -> list[BaseMessage]:
     lines = package.brief().splitlines() if package else []
     lines += _case_lines(state.get("case") or {}, package)
     lines += [*_queue_lines(state.get("ownership") or {}), *remembered]

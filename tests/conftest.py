@@ -74,6 +74,6 @@ def say(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-async def run(graph: CompiledHandoffGraph, given: Any, config: Any, way: str) -> Any:
+async def run(graph: CompiledHandoffGraph, given: Any, config: Any, way: str, **options: Any) -> Any:
     """Run a graph in one of the two ways."""
-    return await graph.ainvoke(given, config) if way == "async" else graph.invoke(given, config)
+    return await graph.ainvoke(given, config, **options) if way == "async" else graph.invoke(given, config, **options)

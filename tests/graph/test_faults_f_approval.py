@@ -153,10 +153,6 @@ def test_f5_the_gate_belongs_to_the_tool_not_to_one_agent(desk: Desk, config: An
     assert out["messages"][-1].text == "no"
 
 
-def always(_: Any) -> bool:
-    return True
-
-
 async def later(_: Any) -> bool:
     return True
 
@@ -240,14 +236,14 @@ def inner_with(*tools: Any) -> Any:
 OTHER = StructuredTool.from_function(other_refund, name="refund")
 WRONG_DESKS: list[tuple[str, list[Agent], str]] = [
     (
-        "two rules for one tool",
-        [owner_of("alice", privileged(refund, when=lambda _: False)), owner_of("bob", privileged(refund))],
-        "'refund' is privileged in one way at 'alice' and in another at 'bob'",
-    ),
-    (
         "two sets of decisions for one tool",
         [owner_of("alice", privileged(refund)), owner_of("bob", privileged(refund, allowed_decisions=["edit"]))],
-        "'refund' is privileged in one way at 'alice' and in another at 'bob'",
+        "'alice' and 'bob' hold 'refund' with different allowed_decisions",
+    ),
+    (
+        "two identities for one tool",
+        [owner_of("alice", privileged(refund)), owner_of("bob", privileged(refund, identity="amount"))],
+        "'alice' and 'bob' hold 'refund' with different identity",
     ),
     (
         "another tool of the same name, gated",
@@ -286,11 +282,35 @@ def test_f6_a_gate_that_another_agent_would_pass_by_is_refused_when_the_graph_is
     assert said in str(raised.value)
 
 
-def test_f6_the_same_gate_at_two_agents_is_one_gate(desk: Desk) -> None:
-    """F6: one tool marked twice in the same way, or once and shared, is no mistake."""
-    shared = privileged(look, when=always, description=lambda args: f"look {args}")
+LARGE = [lambda args: args["amount"] > 100, lambda args: args["amount"] > 100]
+
+
+@pytest.mark.parametrize(
+    ("rules", "amount", "asks"),
+    [
+        ((None, lambda _: False), 1, True),
+        ((lambda _: False, None), 1, True),
+        ((lambda _: False, LARGE[0]), 900, True),
+        ((LARGE[0], LARGE[1]), 900, True),
+        ((LARGE[0], LARGE[1]), 1, False),
+        ((LARGE[0], LARGE[0]), 1, False),
+    ],
+)
+@pytest.mark.parametrize("caller", ["alice", "bob"])
+def test_f5_of_two_rules_about_one_tool_neither_is_passed_by(
+    desk: Desk, config: Any, rules: tuple[Any, Any], amount: int, asks: bool, caller: str
+) -> None:
+    """F5: where two agents' marks on one tool have different rules, a call of either is asked about as soon as one rule wants it."""
+    turns = {"alice": [call("transfer_to_bob", reason="r")], "bob": ["done"]}
+    turns[caller] = [call("refund", amount=amount), "done"]
     with pytest.warns(match="held by"):
-        desk(alice={"tools": [privileged(refund), shared]}, bob={"tools": [privileged(refund), shared]})
+        graph = desk(
+            alice={"turns": turns["alice"], "tools": [privileged(refund, when=rules[0])], "handoffs": ["bob"]},
+            bob={"turns": turns["bob"], "tools": [privileged(refund, when=rules[1])]},
+        )
+    out = graph.invoke(say("hi"), config)
+    assert ("__interrupt__" in out) is asks
+    assert ran == ([] if asks else [amount])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ test: $(VENV)/.dev  ## all tests
 
 crash: $(VENV)/.dev  ## kill a process at every step of a gated write
 	rm -rf build/crash
-	$(BIN)/python tests/restart/crash.py build/crash $(ARGS)
+	$(BIN)/python -m tests.restart.crash build/crash $(ARGS)
 
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format langgraph_handoff graphs examples tests benchmarks

@@ -45,6 +45,8 @@ class Asked:
     """What a person would be asked: write, repeat, unknown or transfer."""
     earlier: WriteRecord | None = None
     """The same write as it was done before."""
+    edited_from: WriteRecord | None = None
+    """The question that an edit answered, while it is still open: the process died between the two moves."""
     barred: str = ""
     """Why it is refused by rule."""
 
@@ -107,7 +109,8 @@ def standing(desk: Desk, ledger: Ledger, state: Mapping[str, Any], config: Runna
     own = next((each for each in reversed(mine) if each.digest == digest), None)
     edited = next((each for each in reversed(mine) if each.decision == "edit" and each.state != "denied"), None)
     if edited is not None and (own is None or own.state in ("proposed", "denied")):
-        return _found(call, proposal, edited)
+        still_open = own if own is not None and own.state == "proposed" else None
+        return dataclasses.replace(_found(call, proposal, edited), edited_from=still_open)
     rows: list[WriteRecord] = yield ledger_call(ledger, "records", key=proposal.key)
     rows.sort(key=lambda row: row.seq)
     if own is not None:

@@ -97,6 +97,9 @@ class _Sitting:
         if asked.barred:
             barred = event("barred", self.agent, asked.proposal.call_id, tool=self.call["name"])
             return self._refused(asked.barred, [barred], by_rule=True)
+        if asked.edited_from is not None and record is not None:
+            who = {name: getattr(record, name) for name in ("decision", "approver", "decided_at", "comment", "bare")}
+            yield ledger_call(self.ledger, "move", asked.edited_from, "deny", **who)
         if record is not None and record.state in ("approved", "executing", "done"):
             return None
         if record is not None and record.state in ("denied", "abandoned"):

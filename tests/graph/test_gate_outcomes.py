@@ -176,7 +176,7 @@ class Dying(MemoryLedger):
     ("decision", "event"), [("approve", "approve"), ("edit", "approve"), ("edit", "deny"), ("reject", "deny")]
 )
 def test_a_decision_whose_process_died_is_told_all_the_same(desk: Desk, config: Any, decision: Any, event: str) -> None:
-    """When a process dies between the ledger's move and the checkpoint, the log, the hops and the case file have the decision once."""
+    """A process that dies between the ledger's move and the checkpoint leaves the decision told once, and no question open."""
     graph = desk(alice={"turns": [call("sure", order="A"), "done"], "tools": [privileged(sure)]})
     graph.ledger = Dying(event)
     graph.invoke(say("hi"), config)
@@ -191,6 +191,7 @@ def test_a_decision_whose_process_died_is_told_all_the_same(desk: Desk, config: 
     assert values["messages"][-1].text == "done"
     assert ran == {"approve": [("A", 1.0)], "edit": [("A", 5.0)], "reject": []}[decision]
     assert bool(values["case"].get("refused")) is (decision == "reject")
+    assert graph.ledger.records(states=["proposed"]) == []
 
 
 class Mortal(MemoryLedger):

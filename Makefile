@@ -9,7 +9,7 @@ AUTO ?=
 override TEXT := $(value TEXT)
 export DB TEXT
 
-.PHONY: demo test crash format lint type bench docs clean
+.PHONY: demo test crash soak format lint type bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -32,6 +32,10 @@ test: $(VENV)/.dev  ## all tests
 crash: $(VENV)/.dev  ## kill a process at every step of a gated write
 	rm -rf build/crash
 	$(BIN)/python -m tests.restart.crash build/crash $(ARGS)
+
+soak: $(VENV)/.dev  ## workers under SIGKILL and SIGSTOP; SECONDS= SEED=
+	rm -rf build/soak
+	$(BIN)/python -m tests.restart.soak build/soak --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format langgraph_handoff graphs examples tests benchmarks

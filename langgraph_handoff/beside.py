@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_handoff.lease import FileLeases, Leases, MemoryLeases
 from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger
 
-__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path", "put_beside")
+__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path", "locks_path", "put_beside")
 
 ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
 """Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
@@ -43,6 +43,12 @@ def ledger_path(checkpoints: str | os.PathLike[str]) -> Path:
     """Return the ledger's file beside a checkpoint file: `cases.db` → `cases.ledger.db`."""
     path = Path(checkpoints)
     return path.with_name(f"{path.stem}.ledger{path.suffix or '.db'}")
+
+
+def locks_path(checkpoints: str | os.PathLike[str]) -> Path:
+    """Return the folder of locks beside a checkpoint file: `cases.db` → `cases.locks`."""
+    path = Path(checkpoints)
+    return path.with_name(f"{path.stem}.locks")
 
 
 def beside(saver: Any) -> Beside | None:
@@ -119,5 +125,4 @@ def _of_postgres(saver: Any) -> Beside | None:
 def _placed(file: str | None) -> Beside:
     if not file:  # SQLite names no file for a database in memory
         return Beside(MemoryLedger(), MemoryLeases())
-    path = Path(file)
-    return Beside(SqliteLedger(ledger_path(path)), FileLeases(path.with_name(f"{path.stem}.locks")))
+    return Beside(SqliteLedger(ledger_path(file)), FileLeases(locks_path(file)))

@@ -184,11 +184,11 @@ def settle_transfer(desk: Desk, state: Mapping[str, Any], config: RunnableConfig
     asked: Asked = yield from standing(desk, ledger, state, config, call, agent)
     record = asked.record
     if record is not None and record.state == "approved":
-        started = yield ledger_call(ledger, "move", record, "start", started_at=time.time())
-        yield ledger_call(ledger, "move", started, "finish", finished_at=time.time())
+        record = yield ledger_call(ledger, "move", record, "start", started_at=time.time())
+    if record is not None and record.state == "executing":  # also of a run that was killed between the two moves
+        record = yield ledger_call(ledger, "move", record, "finish", finished_at=time.time())
+    if record is not None and record.state == "done":
         return None
-    if record is not None and record.state in ("executing", "done"):
-        return None  # a run that was killed behind the approval goes on
     if record is not None and record.state == "denied":
         text = f"The handoff was not approved: {record.comment or record.decision}. You keep the case."
         told = tell([event("declined", agent, record.request_id, reason=text)])

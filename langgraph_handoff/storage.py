@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from filelock import FileLock
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
-from langgraph_handoff.beside import ledger_path
+from langgraph_handoff.beside import ledger_path, locks_path
 from langgraph_handoff.errors import StorageError
 from langgraph_handoff.ledger import POSTGRES, Ledger, MemoryLedger, SqliteLedger
 from langgraph_handoff.savers import CaseSaver, plain_serde
@@ -101,12 +102,14 @@ def connect(url: str) -> Storage:
     if not path.parent.is_dir():
         raise StorageError(url=str(path), problem=f"the folder {path.parent} does not exist")
     try:
-        checkpoints, entries = _opened(path), _opened(path)
-        entries.isolation_level = None
-        saver, store = CaseSaver(checkpoints, serde=plain_serde()), SqliteStore(entries)
-        saver.setup()
-        store.setup()
-    except sqlite3.Error as error:
+        locks_path(path).mkdir(exist_ok=True)
+        with FileLock(locks_path(path) / "setup.lock"):  # the host's migrations do not stand two processes that begin at once
+            checkpoints, entries = _opened(path), _opened(path)
+            entries.isolation_level = None
+            saver, store = CaseSaver(checkpoints, serde=plain_serde()), SqliteStore(entries)
+            saver.setup()
+            store.setup()
+    except (sqlite3.Error, OSError) as error:
         raise StorageError(url=str(path), problem=str(error)) from error
     return Storage(saver, store, SqliteLedger(ledger_path(path)), (checkpoints, entries))
 

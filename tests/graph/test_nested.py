@@ -13,9 +13,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from langgraph_handoff import Agent, adecide, create_handoff_graph, decide, privileged
+from langgraph_handoff import Agent, HandoffState, adecide, create_handoff_graph, decide, privileged
 from langgraph_handoff.testing import ScriptedChatModel, call
-from tests.conftest import say
+from tests.conftest import run, say
 
 ran: list[Any] = []
 
@@ -104,3 +104,43 @@ def test_a_bare_answer_reaches_the_desk_through_the_parent(config: Any) -> None:
     graph.invoke(say("hi"), config)
     out = graph.invoke(Command(resume={"decisions": [{"type": "reject", "message": "no"}]}), config)
     assert (out["messages"][-1].text, ran) == ("done", [])
+
+
+class SlowSaver(InMemorySaver):
+    """Stores a checkpoint late, as a busy disk does."""
+
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        """Store."""
+        time.sleep(0.05)
+        return super().put(*args, **kwargs)
+
+    def owners(self) -> set[Any]:
+        """Everybody who is stored as an owner."""
+        return {each.checkpoint["channel_values"].get("active_agent") for each in self.list(None)}
+
+
+def outside(desk: Any, saver: Any) -> Any:
+    """Return a plain graph with the desk as its only node."""
+    outer = StateGraph(HandoffState)
+    outer.add_node("desk", desk)
+    outer.add_edge(START, "desk")
+    return outer.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_receiver_in_a_nested_desk_acts_when_the_transfer_is_stored(stored: bool, way: str, config: Any) -> None:
+    """Whatever durability the outer run has, the new owner is stored before its model is called; without a saver it just runs."""
+    saver = SlowSaver()
+    seen: list[set[Any]] = []
+
+    def receive(_: Any) -> str:
+        seen.append(saver.owners())
+        return "done"
+
+    alice = Agent(name="alice", description="A", model=ScriptedChatModel([call("transfer_to_bob", reason="r")]), handoffs=["bob"])
+    bob = Agent(name="bob", description="B", model=ScriptedChatModel([receive]))
+    inner = create_handoff_graph([alice, bob], default_active_agent="alice").compile()
+    out = await run(outside(inner, saver if stored else None), say("hi"), config, way)
+    assert out["messages"][-1].text == "done"
+    assert ["bob" in owners for owners in seen] == [stored]

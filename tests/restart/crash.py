@@ -73,7 +73,7 @@ async def operate(column: Column, folder: Path, kill: str | None) -> dict[str, A
     asked = Journal(folder / "asked.jsonl")
 
     def stored_owner() -> str | None:
-        owners = [each.checkpoint["channel_values"].get("active_agent") for each in saver.stored(folder)]
+        owners = [each.checkpoint["channel_values"].get("active_agent") for each in saver.stored(folder, "case", None)]
         return "bob" if "bob" in owners else next(filter(None, owners), None)
 
     async with saver.open(folder) as kept:

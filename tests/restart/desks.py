@@ -97,7 +97,7 @@ class Stage:
     @property
     def world(self) -> Journal:
         """The target of the writes."""
-        return Journal(self.folder / "world.jsonl")
+        return Journal(self.folder / "world.jsonl", durable=True)
 
     @property
     def acts(self) -> Journal:

@@ -33,8 +33,8 @@ class Saver:
     open: Callable[[Path], AbstractAsyncContextManager[Kept]]
     ways: tuple[str, ...]
     """In which of "sync" and "async" its graphs can be run."""
-    stored: Callable[[Path], list[CheckpointTuple]]
-    """Read what is stored of all threads, newest first, as a process that has nothing to do with the run would."""
+    stored: Callable[[Path, str, int | None], list[CheckpointTuple]]
+    """Read what is stored of a thread, newest first and so many at most, as a process that has nothing to do with the run would."""
 
 
 def file_in(folder: Path) -> Path:
@@ -68,11 +68,11 @@ async def _with_its_ledger(saver: Any) -> Kept:
     return Kept(saver, near.ledger)
 
 
-def _rows(folder: Path) -> list[CheckpointTuple]:
+def _rows(folder: Path, thread_id: str, limit: int | None) -> list[CheckpointTuple]:
     if not file_in(folder).exists():
         return []
     with closing(sqlite3.connect(file_in(folder), check_same_thread=False)) as connection:
-        return list(SqliteSaver(connection).list(None))
+        return list(SqliteSaver(connection).list({"configurable": {"thread_id": thread_id}}, limit=limit))
 
 
 SAVERS = {

@@ -1,4 +1,4 @@
-"""The target of the writes: a file that every effect is appended to with fsync, so that nothing in a dead process counts it."""
+"""The target of the writes, and other journals: files that processes append to, so that nothing in a dead process counts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 
 class Journal:
-    """Lines of JSON that many processes append to. A line is whole or not there."""
+    """Lines of JSON that many processes append to. A line is whole or not there, whenever its process is killed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
+        self.path, self.durable = path, durable
 
     def add(self, **line: Any) -> None:
-        """Append a line; it is on the disk when this returns."""
+        """Append a line; of a durable journal it is on the disk when this returns."""
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(file, (json.dumps(line) + "\n").encode())
-            os.fsync(file)
+            if self.durable:
+                os.fsync(file)
         finally:
             os.close(file)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
+import sqlite3
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from langgraph_handoff import connect
 
@@ -32,17 +37,24 @@ def at_once(works: list[Callable[[Any], Any]]) -> list[Any]:
     return list(results)
 
 
-def test_processes_that_open_a_new_file_at_once_all_get_it(tmp_path: Path) -> None:
+class SlowConnection(sqlite3.Connection):
+    """Takes its time between the steps of a migration."""
+
+    def executescript(self, script: str) -> Any:
+        """Run the script, then wait."""
+        out = super().executescript(script)
+        time.sleep(0.02)
+        return out
+
+
+def test_processes_that_open_a_new_file_at_once_all_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's tables are made once, whoever comes first; nobody sees a half-made file."""
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=SlowConnection))
 
-    def opened(path: Path) -> Callable[[Any], str]:
-        def work(barrier: Any) -> str:
-            barrier.wait(60)
-            with connect(str(path)) as storage:
-                storage.store.put(("a",), "b", {"c": 1})
-            return "opened"
+    def opened(barrier: Any) -> str:
+        barrier.wait(60)
+        with connect(str(tmp_path / "cases.db")) as storage:
+            storage.store.put(("a",), "b", {"c": 1})
+        return "opened"
 
-        return work
-
-    for trial in range(5):
-        assert at_once([opened(tmp_path / f"{trial}.db")] * 4) == ["opened"] * 4
+    assert at_once([opened] * 4) == ["opened"] * 4

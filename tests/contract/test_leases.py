@@ -161,22 +161,26 @@ def test_a_killed_process_gives_its_lease_back(tmp_path: Path, kind: str) -> Non
     leases.close()
 
 
-def _is_free(leases: Leases, outcome: int) -> None:
+def _child(leases: Leases, outcome: int) -> None:
+    """Tell how the parent's thread is found, and die with a lease of one's own."""
     os.write(outcome, b"held" if held(leases, "t") else b"free")
+    leases.take("u")
+    os._exit(0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns of forks beside threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_does_not_hold_its_parent_s_leases(shared: Callable[[], Leases]) -> None:
-    """A child finds its parent's lease held, and its end frees nothing of its parent's."""
+    """A child finds its parent's lease held; its end frees its own leases and nothing of its parent's."""
     leases = shared()
     read, write = os.pipe()
     with leases.hold("t"):
-        child = multiprocessing.get_context("fork").Process(target=_is_free, args=(leases, write))
+        child = multiprocessing.get_context("fork").Process(target=_child, args=(leases, write))
         child.start()
         child.join(30)
         assert (child.exitcode, os.read(read, 4)) == (0, b"held")
         assert held(shared(), "t")
+        until_free(shared(), "u")
     assert not held(shared(), "t")
     os.close(read)
     os.close(write)

@@ -409,7 +409,7 @@ def _first_use(address: str, gate: Any, outcomes: Any) -> None:
         outcomes.put(repr(error))
 
 
-def _run_together(count: int, target: Callable[..., None], *args: Any) -> list[Any]:
+def run_together(count: int, target: Callable[..., None], *args: Any) -> list[Any]:
     context: Any = multiprocessing.get_context("fork")  # others do not start at the same moment
     gate, outcomes = context.Barrier(count), context.Queue()
     processes = [context.Process(target=target, args=(*args, gate, outcomes)) for _ in range(count)]
@@ -428,7 +428,7 @@ def test_of_two_processes_that_claim_one_operation_one_wins(address: str) -> Non
     with open_ledger(address) as held:
         for seq in range(1, 4):
             approved = held.move(held.propose(proposal(), seq=seq)[0], "approve")
-            won = [each for each in _run_together(2, _claim, address, approved.op) if each is not None]
+            won = [each for each in run_together(2, _claim, address, approved.op) if each is not None]
             stored = held.get(approved.op)
             assert stored is not None
             assert [stored.token] == won
@@ -442,7 +442,7 @@ def test_processes_that_make_a_ledger_together_do_not_disturb_each_other(tmp_pat
     for number in range(10):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = _run_together(6, _first_use, SHARED[backend](folder))
+        found = run_together(6, _first_use, SHARED[backend](folder))
         assert sorted(found, key=str) == [False] * 5 + [True]
 
 

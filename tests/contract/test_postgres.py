@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from langgraph_handoff.errors import (
 from langgraph_handoff.ledger import Ledger, WriteRecord, open_ledger
 from langgraph_handoff.ledger.postgres import PostgresLedger
 from tests import postgres
-from tests.contract.test_ledger import proposal
+from tests.contract.test_ledger import proposal, run_together
 
 BUSY = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -229,15 +229,19 @@ async def test_a_cancelled_move_has_settled_when_its_caller_learns_of_it(ledger:
 # A server that goes away.
 
 
-def test_sessions_that_the_server_ended_are_replaced(ledger: PostgresLedger, url: str) -> None:
-    """After the server ended every session between two moves, the next move is done over a new one, once."""
-    with ThreadPoolExecutor(4) as pool:  # as many sessions as a busy process has
-        rows = list(pool.map(lambda seq: ledger.propose(proposal(), seq=seq)[0], range(1, 13)))
-    with psycopg.connect(url, autocommit=True) as other:
-        assert other.execute(END).fetchall()
-    assert ledger.move(rows[0], "approve").state == "approved"
-    with pytest.raises(LedgerConflictError):
-        ledger.move(rows[0], "approve")
+def test_sessions_that_the_server_ended_are_replaced(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the server ended all sessions of a busy process, the next move is done over a new one, once, and without a pause."""
+    monkeypatch.setattr("langgraph_handoff.postgres.WAIT", 2.0)  # less than the pool would take to try them one by one
+    with PostgresLedger(url) as held:
+        row = held.propose(proposal(), seq=1)[0]
+        with ExitStack() as busy:
+            for _ in range(6):
+                busy.enter_context(held._used())
+        with psycopg.connect(url, autocommit=True) as other:
+            assert len(other.execute(END).fetchall()) >= 6
+        assert held.move(row, "approve").state == "approved"
+        with pytest.raises(LedgerConflictError):
+            held.move(row, "approve")
 
 
 def test_a_session_that_ends_in_the_middle_of_a_move_leaves_it_unsettled(ledger: PostgresLedger, url: str) -> None:
@@ -293,19 +297,21 @@ def test_a_forked_child_uses_connections_of_its_own(ledger: PostgresLedger) -> N
         assert after.info.backend_pid == pid
 
 
-def test_processes_that_open_one_new_database_together_do_not_disturb_each_other() -> None:
-    """When several processes are the first to connect, all get their tables: none deadlocks or trips over another's."""
-    code = (
-        "import sys; from langgraph_handoff import connect\nfor url in sys.argv[1:]:\n  with connect(url) as s: s.ledger.records()\n"
-        "print('ok')"
-    )
-    urls = [postgres.server().fresh() for _ in range(3)]
-    paths = os.pathsep.join((str(Path(__file__).parents[2]), *(path for path in sys.path if path)))
-    command, environment = [sys.executable, "-c", code, *urls], {**os.environ, "PYTHONPATH": paths}
-    started = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(4)
-    ]
-    assert [each.communicate(timeout=120)[0] for each in started] == ["ok\n"] * 4
+def _connect(url: str, gate: Any, outcomes: Any) -> None:
+    gate.wait(30)
+    try:
+        with connect(url) as storage:
+            outcomes.put(storage.ledger.records())
+    except Exception as error:
+        outcomes.put(repr(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork to start processes at the same moment")
+def test_processes_that_open_a_new_database_together_do_not_disturb_each_other() -> None:
+    """When several processes are the first to connect, each gets all its tables: none deadlocks or trips over another's."""
+    for _ in range(5):
+        assert run_together(6, _connect, postgres.server().fresh()) == [[]] * 6
 
 
 def test_a_closed_ledger_opens_again_when_it_is_used(ledger: PostgresLedger) -> None:

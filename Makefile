@@ -29,7 +29,7 @@ demo: $(VENV)/.run  ## the support case on a SQLite file, asking for approval in
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
-crash: $(VENV)/.dev  ## kill a process at every step of a gated write
+crash: $(VENV)/.dev  ## kill a process at every step of a case
 	rm -rf build/crash
 	$(BIN)/python -m tests.restart.crash build/crash $(ARGS)
 

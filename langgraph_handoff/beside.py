@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_handoff.lease import FileLeases, Leases, MemoryLeases
 from langgraph_handoff.ledger import Ledger, MemoryLedger, SqliteLedger, open_ledger
 
-__all__ = ("Beside", "abeside", "beside", "chosen_ledger", "ledger_path", "locks_path", "put_beside")
+__all__ = ("Beside", "abeside", "achosen_ledger", "beside", "chosen_ledger", "ledger_path", "locks_path", "put_beside")
 
 ENVIRONMENT: Final = "HANDOFF_LEDGER_URL"
 """Environment variable with the address of the ledger, for servers that bring their own checkpointer."""
@@ -80,6 +80,13 @@ def chosen_ledger(own: Ledger | None, near: Beside | None) -> Ledger | None:
     """Return a graph's own ledger, else the one that the environment names, else the one beside its checkpointer."""
     address = os.environ.get(ENVIRONMENT)
     return own or (_shared_ledger(address) if address else near.ledger if near else None)
+
+
+async def achosen_ledger(own: Ledger | None, near: Beside | None) -> Ledger | None:
+    """Return the ledger of a graph without blocking the loop; see `chosen_ledger`."""
+    if address := os.environ.get(ENVIRONMENT):
+        await asyncio.to_thread(_shared_ledger, address)  # the first time it may import a database's driver
+    return chosen_ledger(own, near)
 
 
 @functools.lru_cache

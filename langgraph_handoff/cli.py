@@ -202,8 +202,8 @@ def _saved(graph: CompiledHandoffGraph, case: str, db: str) -> StateSnapshot:
 def _demo(given: argparse.Namespace, console: Console) -> int:
     if not given.text.strip():
         raise _BadInputError("The text is empty. Say what the case is about.")
-    if given.db == ":memory:":
-        raise _BadInputError("A case must outlive this command: give --db a file.")
+    if given.db == ":memory:" or "://" in given.db.removeprefix("sqlite:///"):
+        raise _BadInputError("The demo keeps its case and its credits in files, which outlive this command: give --db a file.")
     given.case = f"case-{secrets.token_hex(3)}" if given.case is None else given.case
     with connect(given.db) as storage:
         graph = _desk(given.db, storage)

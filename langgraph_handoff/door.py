@@ -15,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from langgraph_handoff.agents import Catalog
-from langgraph_handoff.beside import abeside, beside, chosen_ledger
+from langgraph_handoff.beside import abeside, achosen_ledger, beside, chosen_ledger
 from langgraph_handoff.desk import LEDGER_KEY, Desk
 from langgraph_handoff.errors import (
     CatalogError,
@@ -125,7 +125,7 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         config = self._checked(config)
         saver = self._saver(config)
         near = await abeside(saver)
-        ledger = chosen_ledger(self.ledger, near)
+        ledger = await achosen_ledger(self.ledger, near)
         thread_id = _own_thread(config)
         async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := await ledger.alatest_checkpoint(thread_id)):

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_handoff.beside import Beside, abeside, beside, chosen_ledger
+from langgraph_handoff.beside import abeside, achosen_ledger, beside, chosen_ledger
 from langgraph_handoff.errors import CheckpointerMissingError, LedgerMissingError
 from langgraph_handoff.ledger import Ledger, WriteRecord, owner_alive
 from langgraph_handoff.trace import interrupts_in
@@ -63,7 +63,7 @@ def pending(source: Source, *, case_id: str | None = None) -> list[Pending]:
         LedgerMissingError: If no ledger belongs to it.
     """
     saver = _saver_of(source)
-    ledger = _ledger_of(source, beside(saver))
+    ledger = _found(chosen_ledger(source.ledger, beside(saver)))
     rows = ledger.records(case_id=case_id, states=_UNSETTLED)
     stored = {thread: saver.get_tuple(_address(thread)) for thread in {row.thread_id for row in rows}}
     return _waiting(rows, stored)
@@ -72,7 +72,7 @@ def pending(source: Source, *, case_id: str | None = None) -> list[Pending]:
 async def apending(source: Source, *, case_id: str | None = None) -> list[Pending]:
     """Return what waits for a person; the async twin of `pending`."""
     saver = _saver_of(source)
-    ledger = _ledger_of(source, await abeside(saver))
+    ledger = _found(await achosen_ledger(source.ledger, await abeside(saver)))
     rows = await ledger.arecords(case_id=case_id, states=_UNSETTLED)
     stored = {thread: await saver.aget_tuple(_address(thread)) for thread in {row.thread_id for row in rows}}
     return _waiting(rows, stored)
@@ -84,8 +84,7 @@ def _saver_of(source: Source) -> BaseCheckpointSaver[Any]:
     return source.checkpointer
 
 
-def _ledger_of(source: Source, near: Beside | None) -> Ledger:
-    ledger = chosen_ledger(source.ledger, near)
+def _found(ledger: Ledger | None) -> Ledger:
     if ledger is None:
         raise LedgerMissingError(tool="any", location="-", problem="there is none")
     return ledger

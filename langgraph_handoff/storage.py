@@ -103,7 +103,7 @@ def connect(url: str) -> Storage:
         raise StorageError(url=str(path), problem=f"the folder {path.parent} does not exist")
     try:
         locks_path(path).mkdir(exist_ok=True)
-        with FileLock(locks_path(path) / "setup.lock"):  # the host's migrations do not stand two processes that begin at once
+        with FileLock(locks_path(path) / "setup.lock", timeout=_BUSY_MS / 1000):  # two first ones fail in the host's migrations
             checkpoints, entries = _opened(path), _opened(path)
             entries.isolation_level = None
             saver, store = CaseSaver(checkpoints, serde=plain_serde()), SqliteStore(entries)

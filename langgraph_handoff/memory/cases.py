@@ -229,8 +229,8 @@ class CaseMemory:
 
         Args:
             case_id: The case; None asks over all cases.
-            query: Words in any language, names, ids. Best first. Among very many entries, words that most of them have do not count
-                beside rarer ones. Empty: all that passes the filters, newest first.
+            query: Words in any language, names, ids. Best first. Among very many entries, common words do not count beside
+                rarer ones. Empty: all that passes the filters, newest first.
             entry_types: handoff, feedback, trace, fact, lesson.
             evidence_only: False puts an answer before the evidence, in the words of the memory's model and stored nowhere; its
                 `sources` are the entries that the model was shown.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 from langgraph_handoff import CaseMemory, connect
@@ -38,6 +39,23 @@ def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
         worded = memory.recall(case_id=None, query="note", limit=10_000) + memory.recall(case_id=None, query="same")
         assert {entry.content for entry in worded} == expected
         assert sum(each.entries for each in memory.cases()) == len(expected)
+
+
+def test_a_new_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """Whoever comes first makes the tables, and the others find them."""
+    start = threading.Barrier(6)
+
+    def opened(number: int) -> None:
+        start.wait()
+        with connect(str(tmp_path / f"{number}.db")) as storage:
+            CaseMemory(storage.store).record(case_id="c", entry_type="fact", agent="a", content="x")
+
+    with ThreadPoolExecutor(6) as pool:
+        for number in range(15):
+            for done in [pool.submit(opened, number) for _ in range(6)]:
+                done.result()
+            with connect(str(tmp_path / f"{number}.db")) as storage:
+                assert [each.entries for each in CaseMemory(storage.store).cases()] == [6]
 
 
 REX = """

@@ -8,10 +8,13 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_handoff import (
     Agent,
+    CaseMemory,
+    Entry,
     Handoff,
     HandoffPackage,
     HandoffState,
     Human,
+    aconnect,
     adecide,
     connect,
     create_handoff_graph,
@@ -65,6 +68,14 @@ def build(model: BaseChatModel, config: RunnableConfig) -> None:
         chain: list[str] = hops(graph, config)
         loops: int = metrics(graph, config).loops
         print(chain, loops)
+        memory = CaseMemory(storage.store, model=model, redact=lambda text: text)
+        handoff: str = memory.handoff(
+            case_id="c", from_agent="ari", to_agent="rex", requested_action="approve", content={"amount": 1200}
+        )
+        memory.feedback(handoff_id=handoff, from_agent="rex", verdict="block", comments="No")
+        verdict: str | None = memory.await_verdict(handoff_id=handoff, timeout=1.5)
+        found: list[Entry] = memory.recall(case_id="c", query="credit", entry_types=["trace"], include_linked_runs=True)
+        print(verdict, found[0].content, memory.notes(agent_id="ari", case_id="c")["lessons"])
     create_handoff_tool(agent_name="billing", description="Go", package=Refund)
 
 
@@ -73,4 +84,11 @@ async def build_async(config: RunnableConfig) -> None:
     model = ScriptedChatModel([[call("pay", order_id="A", amount=1.0), "text"], "done"], agent="billing")
     graph = create_handoff_graph([Agent(name="b", description="B", model=model)], default_active_agent="b").compile()
     await graph.ainvoke({"messages": "hi"}, config)
+    async with aconnect("cases.db") as storage:
+        memory = CaseMemory(storage.store)
+        handoff = await memory.ahandoff(case_id="c", from_agent="a", to_agent="b", requested_action="review", content="x")
+        waiting: list[Entry] = await memory.areceive_handoffs(agent_id="b")
+        await memory.afeedback(handoff_id=handoff, from_agent="b", verdict="approve")
+        verdict: str | None = await memory.aawait_verdict(handoff_id=handoff)
+        print(waiting, verdict, await memory.arecall(case_id="c", limit=5))
     await adecide(graph, config, "edit", by="ana", args={"order_id": "B"})

@@ -36,6 +36,23 @@ GOLDEN = {
         "The durability `exit` stores nothing before the run ends, so an approved write could be repeated after a crash. Use "
         '`durability="sync"` in graphs with privileged tools.',
     ),
+    "EntryError": (
+        {"problem": "content: it is empty"},
+        "The memory entry is not valid: content: it is empty. Nothing was stored; correct it and record it again.",
+    ),
+    "EntryConflictError": (
+        {"entry_id": "h-1"},
+        "The memory already holds an entry `h-1` that says something else. Entries are never changed: give another `entry_id`, or none.",
+    ),
+    "UnknownHandoffError": (
+        {"handoff_id": "h-1"},
+        "The memory holds no handoff `h-1`. Take the id that `handoff` returned or that `receive_handoffs` lists.",
+    ),
+    "NoModelError": (
+        {"method": "recall(evidence_only=False)"},
+        "`recall(evidence_only=False)` needs a model to put evidence into words, and this memory has none. Build it with "
+        "`CaseMemory(store, model=...)`, or ask for evidence only.",
+    ),
     "WriteInProgressError": (
         {"op": "o", "tool": "pay", "token": "host:1"},
         "The operation o (`pay`) is being carried out by another running process (host:1). Wait for it, then run the case again.",

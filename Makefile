@@ -50,6 +50,7 @@ type: $(VENV)/.dev  ## mypy --strict on the package and on what users may write
 
 bench: $(VENV)/.dev  ## against the neighbours, side by side
 	$(BIN)/python benchmarks/run.py $(ARGS)
+	$(BIN)/python benchmarks/recall.py
 
 docs: $(VENV)/.dev  ## run README and examples
 	$(BIN)/python -m pytest tests/docs $(ARGS)

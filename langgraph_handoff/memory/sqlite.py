@@ -90,6 +90,8 @@ _CATCH_UP: Final = (
 
 _FEW: Final = 300
 """So many entries are read and ranked among themselves, which tells best what is rare in this case."""
+_SMALL: Final = 2_000_000
+"""So many bytes at most."""
 _COMMON: Final = 1000
 """A word that so many entries have tells little and would cost the most; it is asked for only if all words are such."""
 _PAIRED: Final = 5
@@ -206,7 +208,8 @@ class SqliteShelf(StoreShelf):
     def add(self, entries: Sequence[Entry]) -> None:
         """Store entries; the triggers note their names, and now and then a writer indexes the words."""
         self._prepare()
-        super().add(entries)
+        with _explained():
+            super().add(entries)
         self._catch_up(_LONGEST_LAG)
 
     def find(
@@ -245,10 +248,13 @@ class SqliteShelf(StoreShelf):
         return int(self._rows("PRAGMA data_version")[0][0])
 
     def _are_few(self, where: str, values: Sequence[Any]) -> bool:
-        ((count,),) = self._rows(
-            f"SELECT count(*) FROM (SELECT 1 FROM handoff_entries e WHERE {where} LIMIT ?)", [*values, _FEW + 1]
+        ((count, size),) = self._rows(
+            f"""SELECT count(*), sum(length(s.value)) FROM (
+                SELECT e.prefix, e.entry_id FROM handoff_entries e WHERE {where} LIMIT ?
+            ) f JOIN store s ON s.prefix = f.prefix AND s.key = f.entry_id""",
+            [*values, _FEW + 1],
         )
-        return int(count) <= _FEW
+        return count <= _FEW and (size or 0) <= _SMALL
 
     def _values(self, where: str, order: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         rows = self._rows(

@@ -25,6 +25,7 @@ SAID = {
     "04_restart": "went: ['security', 'human', 'security']",
     "05_triage_and_return": "hops: ['triage', 'tech', 'triage', 'billing', 'triage']",
     "06_bring_your_agent": "hops: ['research', 'billing']",
+    "07_memory_without_a_graph": "next case, Ari knows: Check for existing credits before computing a refund",
 }
 
 
@@ -61,7 +62,7 @@ def test_each_example_runs_and_says_what_it_shows(example: Path, tmp_path: Path)
 def test_each_example_exposes_a_graph_or_a_builder(example: Path) -> None:
     """An example can be imported without running, so that a reader may play with it."""
     names = runpy.run_path(str(example), run_name="imported")
-    assert "graph" in names or "desk" in names
+    assert names.keys() & {"graph", "desk", "storage"}
 
 
 def test_every_public_name_is_documented() -> None:

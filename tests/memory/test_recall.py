@@ -335,6 +335,17 @@ def test_what_is_deleted_from_the_store_is_not_found_any_more(tmp_path: Path, mo
         assert store.conn.execute("SELECT count(*) FROM handoff_words WHERE handoff_words MATCH 'credit'").fetchone() == (1,)
 
 
+def test_long_texts_are_ranked_by_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few entries that are very long are not read to be ranked; what is asked for is found all the same."""
+    monkeypatch.setattr(sqlite, "ranked", lambda *_: pytest.fail("read them all"))
+    with SqliteStore.from_conn_string(str(tmp_path / "cases.db")) as store:
+        memory = CaseMemory(store)
+        for number in range(9):
+            noted(memory, {"tool": "export", "result": f"row {number} " * 20_000 + f"end {number}x"})
+        (first, *_) = memory.recall(case_id="case-1", query="7x")
+        assert first.text.endswith("end 7x")
+
+
 def test_an_item_is_plain_json_that_a_person_can_read(store: BaseStore) -> None:
     """What the store holds is the entry's fields by their names."""
     memory = CaseMemory(store)

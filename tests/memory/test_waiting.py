@@ -98,6 +98,17 @@ def test_a_waiter_on_another_connection_looks_by_itself(tmp_path: Path) -> None:
             assert waiter.result(LONG) == "request_changes"
 
 
+async def test_an_async_waiter_on_another_connection_looks_by_itself(tmp_path: Path) -> None:
+    """So does a waiting task."""
+    path = str(tmp_path / "cases.db")
+    with connect(path) as mine, connect(path) as other:
+        handoff = asking(CaseMemory(mine.store))
+        waiter = asyncio.create_task(CaseMemory(mine.store).aawait_verdict(handoff_id=handoff, timeout=LONG))
+        await asyncio.to_thread(listening, mine.store)
+        await CaseMemory(other.store).afeedback(handoff_id=handoff, from_agent="rex", verdict="block")
+        assert await waiter == "block"
+
+
 def test_while_nothing_is_written_a_look_is_no_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite a waiter asks for the verdict once, and again only after somebody has written."""
     path = str(tmp_path / "cases.db")

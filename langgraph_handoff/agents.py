@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 from langgraph_handoff.errors import CatalogError
 from langgraph_handoff.hooks import check_hook
 from langgraph_handoff.package import HandoffPackage, RequestedAction
+from langgraph_handoff.plain import unstorable
 
 __all__ = (
     "CLOSE",
@@ -470,17 +471,28 @@ def normal_args(tool: BaseTool, args: Mapping[str, Any]) -> dict[str, Any]:
         pydantic.ValidationError: If the schema does not take them. A tool with a bare JSON Schema checks them itself.
     """
     schema = _whole_schema(tool)
-    if isinstance(schema, dict):
-        normal = dict(args)
-    else:
-        adapter = _adapter(schema)
-        normal = adapter.dump_python(adapter.validate_python(dict(args)), mode="json")
+    try:
+        if isinstance(schema, dict):
+            normal = dict(args)
+        else:
+            adapter = _adapter(schema)
+            normal = adapter.dump_python(adapter.validate_python(dict(args)), mode="json")
+    except ValidationError:
+        raise
+    except Exception as error:
+        raise _not_valid(tool, f"cannot be read ({type(error).__name__}: {error})") from error
+    if problem := unstorable(normal):
+        raise _not_valid(tool, problem)
     try:
         json.dumps(normal, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        wrong = PydanticCustomError("not_json", "is not plain JSON with finite numbers")
-        raise ValidationError.from_exception_data(tool.name, [{"type": wrong, "loc": ("arguments",), "input": None}]) from error
+        raise _not_valid(tool, "is not plain JSON with finite numbers") from error
     return normal
+
+
+def _not_valid(tool: BaseTool, why: str) -> ValidationError:
+    wrong = PydanticCustomError("not_valid", "{why}", {"why": why})
+    return ValidationError.from_exception_data(tool.name, [{"type": wrong, "loc": ("arguments",), "input": None}])
 
 
 @functools.lru_cache(maxsize=1024)

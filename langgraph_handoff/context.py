@@ -25,7 +25,7 @@ from langchain_core.messages.utils import convert_to_messages, count_tokens_appr
 from langgraph_handoff.agents import Agent, InputFilter
 from langgraph_handoff.errors import InputFilterError
 from langgraph_handoff.package import HandoffPackage
-from langgraph_handoff.state import HandoffState, Ownership, is_user
+from langgraph_handoff.state import WRITTEN_BY, HandoffState, Ownership, is_user
 
 __all__ = ("DEFAULT_MAX_TOKENS", "FENCE", "build_view", "own_visit")
 
@@ -83,8 +83,10 @@ def build_view(
 def own_visit(agent: str, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Return the part of the talk since another agent last spoke: this agent's present visit to the case."""
     start = next((i + 1 for i in range(len(messages) - 1, -1, -1) if _is_foreign(messages[i], agent)), 0)
-    while start < len(messages) and isinstance(messages[start], ToolMessage):
-        start += 1
+    while 0 < start < len(messages) and (
+        isinstance(messages[start], ToolMessage) or WRITTEN_BY in messages[start].additional_kwargs
+    ):
+        start += 1  # what the other agent's tools answered and wrote is no part of it
     return list(messages[start:])
 
 

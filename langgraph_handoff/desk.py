@@ -181,7 +181,7 @@ class Desk:
         """Return the owner's next call to lend the case: one that it made in this turn beside one that was carried out first."""
         for item in ownership.get("queue") or []:
             edge = self.catalog.edges.get(agent, {}).get(item.get("tool", ""))
-            if edge is None or item["from"] != agent or item.get("turn") != ownership.get("turn"):
+            if edge is None or self.catalog.owner(item["from"]) != agent or item.get("turn") != ownership.get("turn"):
                 continue
             target = self.catalog.agents.get(edge.to)
             if edge.on_reply != "keep" or (target is not None and target.return_to == agent):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.config import get_config
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
@@ -25,7 +26,7 @@ from langgraph_handoff.errors import (
     RolledBackError,
     StaleRequestError,
 )
-from langgraph_handoff.ledger import Ledger
+from langgraph_handoff.ledger import Ledger, WriteRecord
 from langgraph_handoff.state import as_messages
 from langgraph_handoff.trace import interrupts_in
 
@@ -40,6 +41,8 @@ Answer = Literal["approve", "edit", "reject", "respond", "done", "did_not_happen
 
 _INTERRUPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _LONGEST_THREAD_ID: Final = 512
+_COORDINATES: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
+"""Keys by which a call says that it means checkpoints of its own, not those of the node around it."""
 
 
 class HandoffGraph(StateGraph[Any, Any, Any, Any]):
@@ -110,11 +113,13 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         config = self._checked(config)
         saver = self._saver(config)
         near = beside(saver)
-        ledger = chosen_ledger(self.ledger, near)
+        ledger = chosen_ledger(self._own_ledger(config), near)
         thread_id = _own_thread(config)
         with near.leases.hold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := ledger.latest_checkpoint(thread_id)):
-                _not_older(saver.get_tuple(_latest(config)), known, thread_id, ledger)
+                stored = saver.get_tuple(_latest(config))
+                if _is_older(stored, known):
+                    self._not_older(stored, ledger.records(thread_id=thread_id), thread_id, ledger)
             # Only what is asked is needed here; `get_state` would build the whole talk as well.
             asked = interrupts_in(saver.get_tuple(config)) if saver and self._resumes(input, config) else None
             prepared, kwargs = self._prepared(input, config, asked, saver, kwargs)
@@ -125,11 +130,13 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         config = self._checked(config)
         saver = self._saver(config)
         near = await abeside(saver)
-        ledger = await achosen_ledger(self.ledger, near)
+        ledger = await achosen_ledger(self._own_ledger(config), near)
         thread_id = _own_thread(config)
         async with near.leases.ahold(thread_id) if near and thread_id else nullcontext():
             if self._watches(ledger) and saver and thread_id and (known := await ledger.alatest_checkpoint(thread_id)):
-                _not_older(await saver.aget_tuple(_latest(config)), known, thread_id, ledger)
+                stored = await saver.aget_tuple(_latest(config))
+                if _is_older(stored, known):
+                    self._not_older(stored, await ledger.arecords(thread_id=thread_id), thread_id, ledger)
             asked = interrupts_in(await saver.aget_tuple(config)) if saver and self._resumes(input, config) else None
             prepared, kwargs = self._prepared(input, config, asked, saver, kwargs)
             async for chunk in super().astream(prepared, _with_ledger(config, ledger), **kwargs):
@@ -143,9 +150,26 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         saver = handed_down[0] if handed_down else self.checkpointer
         return saver if isinstance(saver, BaseCheckpointSaver) else None
 
+    def _own_ledger(self, config: RunnableConfig) -> Ledger | None:
+        """Return the graph's own ledger, else the one that an outer graph hands down."""
+        handed_down = (config.get("configurable") or {}).get(LEDGER_KEY)
+        return self.ledger or (handed_down if isinstance(handed_down, Ledger) else None)
+
+    def _not_older(self, stored: CheckpointTuple | None, rows: Sequence[WriteRecord], thread_id: str, ledger: Ledger) -> None:
+        """Refuse checkpoints that end before what the ledger has seen of them; other tenants' threads may have the same name.
+
+        Raises:
+            RolledBackError: If the thread has no checkpoint from the time of its last privileged write, or later.
+        """
+        seen = [each.checkpoint_id for each in rows if each.tenant == self.desk.rules.tenant and each.checkpoint_id]
+        known = max(seen, default="")
+        if _is_older(stored, known):
+            found = stored.checkpoint["id"] if stored else "nothing"
+            raise RolledBackError(thread_id=thread_id, known=known, found=found, location=ledger.location)
+
     def _checked(self, config: RunnableConfig | None) -> RunnableConfig:
-        config = cast("RunnableConfig", {**(config or {})})
-        configurable = config.get("configurable") or {}
+        configurable = _whole(self.config, config)
+        config = cast("RunnableConfig", {**(config or {}), "configurable": configurable})
         if _is_nested(configurable):
             return config
         if self.checkpointer is None and self.catalog.asks_people and LEDGER_KEY not in configurable:
@@ -192,15 +216,25 @@ def _latest(config: RunnableConfig) -> RunnableConfig:
     return {"configurable": {"thread_id": (config.get("configurable") or {}).get("thread_id"), "checkpoint_ns": ""}}
 
 
-def _not_older(stored: CheckpointTuple | None, known: str, thread_id: str, ledger: Ledger) -> None:
-    """Refuse checkpoints that end before what the ledger has seen of them; checkpoint ids sort by time.
+def _is_older(stored: CheckpointTuple | None, known: str) -> bool:
+    """Return whether a thread's latest checkpoint is from before a known one; checkpoint ids sort by time."""
+    return bool(known) and (stored is None or stored.checkpoint["id"] < known)
 
-    Raises:
-        RolledBackError: If the thread has no checkpoint from the time of its last privileged write, or later.
+
+def _whole(bound: RunnableConfig | None, given: RunnableConfig | None) -> dict[str, Any]:
+    """Return what a run can be configured with, as the host will put it together.
+
+    What is bound to the graph (`with_config`) counts, and inside another graph's node what that node runs with, unless the
+    call names a thread of its own.
     """
-    if stored is None or stored.checkpoint["id"] < known:
-        found = stored.checkpoint["id"] if stored else "nothing"
-        raise RolledBackError(thread_id=thread_id, known=known, found=found, location=ledger.location)
+    named = {**((bound or {}).get("configurable") or {}), **((given or {}).get("configurable") or {})}
+    if any(named.get(key) for key in _COORDINATES):
+        return named
+    try:
+        around = get_config()
+    except RuntimeError:  # no node around this call
+        return named
+    return {**(around.get("configurable") or {}), **named}
 
 
 def _is_nested(configurable: Mapping[str, Any]) -> bool:

@@ -187,6 +187,8 @@ class HandoffPackage(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise PackageError(problem=explain(error)) from None
+        except Exception as error:  # a validator of the class's author need not foresee what a model sends
+            raise PackageError(problem=f"it cannot be read ({type(error).__name__}: {error})") from error
 
     def dump(self) -> dict[str, Any]:
         """Return the package as plain JSON data, the only form in which it is stored. Fields that say nothing are left out."""

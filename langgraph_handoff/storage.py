@@ -22,8 +22,9 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
-from langgraph_handoff.beside import ledger_path, locks_path
+from langgraph_handoff.beside import Beside, ledger_path, locks_path, put_beside
 from langgraph_handoff.errors import StorageError
+from langgraph_handoff.lease import MemoryLeases
 from langgraph_handoff.ledger import POSTGRES, Ledger, MemoryLedger, SqliteLedger
 from langgraph_handoff.savers import CaseSaver, plain_serde
 
@@ -90,7 +91,9 @@ def connect(url: str) -> Storage:
         StorageError: If the address cannot be opened; the text says why.
     """
     if url == ":memory:":
-        return Storage(InMemorySaver(serde=plain_serde()), InMemoryStore(), MemoryLedger())
+        memory, ledger = InMemorySaver(serde=plain_serde()), MemoryLedger()
+        put_beside(memory, Beside(ledger, MemoryLeases()))  # graphs that are given the saver alone find the same ledger
+        return Storage(memory, InMemoryStore(), ledger)
     scheme, found, _ = url.removeprefix("sqlite:///").partition("://")
     if found and scheme in POSTGRES:
         from langgraph_handoff.storage_postgres import opened  # noqa: PLC0415 (needs the extra `postgres`)
@@ -111,7 +114,7 @@ def connect(url: str) -> Storage:
             store.setup()
     except (sqlite3.Error, OSError) as error:
         raise StorageError(url=str(path), problem=str(error)) from error
-    return Storage(saver, store, SqliteLedger(ledger_path(path)), (checkpoints, entries))
+    return Storage(saver, store, SqliteLedger(ledger_path(path.resolve())), (checkpoints, entries))
 
 
 @asynccontextmanager

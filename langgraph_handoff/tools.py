@@ -115,6 +115,11 @@ def privileged(
     check_hook(f"`when` of '{made.name}'", when)
     check_hook(f"`probe` of '{made.name}'", probe, awaited=True)
     check_hook(f"`description` of '{made.name}'", None if isinstance(description, str) else description)
+    if moving := _moving_default(made, except_for=idempotency_key):
+        hint = "make it inside the tool, or name it as `idempotency_key`"
+        raise CatalogError(
+            problem=f"the default of '{moving}' of '{made.name}' is never twice the same, so no approval fits: {hint}"
+        )
     privilege = Privilege(
         identity=_checked_identity(made, identity, idempotency_key),
         when=when,
@@ -167,6 +172,16 @@ def _checked_identity(made: BaseTool, given: Any, idempotency_key: str | None) -
         missing = unknown or "an empty identity"
         raise CatalogError(problem=f"'{made.name}' has no argument {missing}; its arguments: {sorted(visible)}")
     return identity
+
+
+def _moving_default(made: BaseTool, except_for: str | None) -> str | None:
+    """Return an argument whose default differs from call to call: nobody could approve the value that will run."""
+    for name, field in getattr(made.get_input_schema(), "model_fields", {}).items():
+        if name != except_for and field.default_factory is not None and not field.default_factory_takes_validated_data:
+            first, second = (field.get_default(call_default_factory=True) for _ in range(2))
+            if first != second:
+                return str(name)
+    return None
 
 
 def _visible_schema(made: BaseTool, hidden: str | None) -> Any:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from langgraph_handoff.agents import normal_args
 from langgraph_handoff.package import explain
+from langgraph_handoff.plain import unstorable
 
 __all__ = (
     "NOT_NOW",
@@ -225,11 +226,11 @@ def _repaired(reply: AIMessage, used_ids: Collection[str]) -> tuple[AIMessage, d
             fresh = _call_id(fresh)
         taken.add(fresh)
         changed = changed or fresh != call_id
-        problem = fault if isinstance(sent, dict) else "they are not an object"
+        problem = fault or unstorable(sent) if isinstance(sent, dict) else "they are not an object"
         if problem:
             malformed[fresh] = " ".join(problem.split())[:200]
             changed = True
-        calls.append(ToolCall(name=name, args=sent if isinstance(sent, dict) else {}, id=fresh, type="tool_call"))
+        calls.append(ToolCall(name=name, args={} if problem else sent, id=fresh, type="tool_call"))
     if not changed:
         return reply, malformed
     content = reply.content

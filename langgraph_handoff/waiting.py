@@ -10,6 +10,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_handoff.beside import abeside, achosen_ledger, beside, chosen_ledger
+from langgraph_handoff.desk import Desk
 from langgraph_handoff.errors import CheckpointerMissingError, LedgerMissingError
 from langgraph_handoff.ledger import Ledger, WriteRecord, owner_alive
 from langgraph_handoff.trace import interrupts_in
@@ -66,7 +67,7 @@ def pending(source: Source, *, case_id: str | None = None) -> list[Pending]:
     ledger = _found(chosen_ledger(source.ledger, beside(saver)))
     rows = ledger.records(case_id=case_id, states=_UNSETTLED)
     stored = {thread: saver.get_tuple(_address(thread)) for thread in {row.thread_id for row in rows}}
-    return _waiting(rows, stored)
+    return _waiting(_own(source, rows), stored)
 
 
 async def apending(source: Source, *, case_id: str | None = None) -> list[Pending]:
@@ -75,7 +76,13 @@ async def apending(source: Source, *, case_id: str | None = None) -> list[Pendin
     ledger = _found(await achosen_ledger(source.ledger, await abeside(saver)))
     rows = await ledger.arecords(case_id=case_id, states=_UNSETTLED)
     stored = {thread: await saver.aget_tuple(_address(thread)) for thread in {row.thread_id for row in rows}}
-    return _waiting(rows, stored)
+    return _waiting(_own(source, rows), stored)
+
+
+def _own(source: Source, rows: Iterable[WriteRecord]) -> list[WriteRecord]:
+    """Return the rows of a graph's own tenant; storage shows everybody's."""
+    desk = getattr(source, "desk", None)
+    return [each for each in rows if not isinstance(desk, Desk) or each.tenant == desk.rules.tenant]
 
 
 def _saver_of(source: Source) -> BaseCheckpointSaver[Any]:

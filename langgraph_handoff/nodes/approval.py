@@ -116,6 +116,7 @@ class _Sitting:
         record = self.asked.record
         if (
             record is None
+            or record.call_id != self.asked.proposal.call_id  # another call's decision, and that call's story
             or record.decision not in ("approve", "edit", "reject", "respond")
             or record.approver in ("rule", "probe")
         ):

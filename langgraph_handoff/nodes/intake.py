@@ -10,8 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from langgraph_handoff.desk import Desk, case_id_of
+from langgraph_handoff.package import HandoffPackage
 from langgraph_handoff.routing import Route, Router, RouteRequest
-from langgraph_handoff.state import Ownership, event, last_user_text, unanswered, user_turn
+from langgraph_handoff.state import Ownership, event, last_user_text, ownership_of, unanswered, user_turn
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.turn import refusal
 
@@ -56,6 +57,11 @@ def intake(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Step
         closed=False,
     )
     update: dict[str, Any] = {"active_agent": owner, "ownership": ownership, "case": {"case_id": case_id}, "events": [happened]}
+    if kind == "stale_owner" and catalog.owner(previous) is not None:  # only renamed: it keeps what it was given
+        update["ownership"] = Ownership(**{**ownership_of(state), "epoch": epoch})
+        package = state.get("handoff")
+        if isinstance(package, HandoffPackage) and package.to_agent == previous:
+            update["handoff"] = package.model_copy(update={"to_agent": owner}).dump()
     reply, open_ids = unanswered(messages)
     if kind == "stale_owner" and reply is not None and catalog.owner(reply.name) != owner:
         text = f"{reply.name} is not there any more, so this call was not taken further."

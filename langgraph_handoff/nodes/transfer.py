@@ -415,10 +415,11 @@ class _Move:
         """Open the first waiting follow-up instead of closing; one that is not valid is dropped with an event."""
         first = queue[0]
         self.ownership["queue"] = [dict(item) for item in queue[1:]]
-        tool = str(first.get("tool") or "")
-        edge = self.desk.catalog.edge_of(str(first["from"]), str(first["to"]), tool) or Handoff(to=str(first["to"]))
-        if first["to"] == self.agent or self.desk.catalog.owner(str(first["to"])) is None:
+        tool, catalog = str(first.get("tool") or ""), self.desk.catalog
+        sender, target = catalog.owner(first["from"]), catalog.owner(first["to"])
+        if target is None or target == self.agent:
             return self.close(call)
+        edge = catalog.edge_of(sender or "", target, tool) or Handoff(to=target)
         if edge.approval:
             text = f"The follow-up for {edge.to} needs a person's approval and was not opened."
             return self._dropped(call, "declined", f"{text} Hand it over yourself, or close the case.")

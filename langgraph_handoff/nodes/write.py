@@ -105,7 +105,7 @@ class _Write:
 
     def _attempt(self, record: WriteRecord, token: str) -> Steps:
         try:
-            begun = {"token": token, "started_at": time.time(), "checkpoint_id": _checkpoint_of(self.config)}
+            begun = {"token": token, "started_at": time.time(), "checkpoint_id": _checkpoint_of(self.config, record)}
             claimed: WriteRecord = yield ledger_call(self.ledger, "move", record, "start", **begun)
         except BaseException:
             yield from self._given_back(record.op, token)
@@ -194,9 +194,12 @@ class _Write:
         return message.model_copy(update={"content": text})
 
 
-def _checkpoint_of(config: RunnableConfig) -> str | None:
-    """Return the outermost graph's checkpoint from which this step runs."""
-    return ((config.get("configurable") or {}).get("checkpoint_map") or {}).get("")
+def _checkpoint_of(config: RunnableConfig, record: WriteRecord) -> str | None:
+    """Return the outermost graph's checkpoint from which this step runs; a copy's says nothing of the thread that asked."""
+    configurable = config.get("configurable") or {}
+    if str(configurable.get("thread_id") or "") != record.thread_id:
+        return record.checkpoint_id
+    return (configurable.get("checkpoint_map") or {}).get("")
 
 
 def _plain(content: Any) -> Any:

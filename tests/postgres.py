@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
 import signal
@@ -12,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 with warnings.catch_warnings():
@@ -75,8 +77,12 @@ class Server:
         return self.url()
 
     def kill(self) -> None:
-        """End the server as a crash does."""
+        """End the server and its sessions as a crash does."""
+        sessions = psutil.Process(self._process.pid).children()
         self._process.kill()
+        for each in sessions:  # which would answer once more before they notice
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         self._process.wait()
 
     def stop(self) -> None:

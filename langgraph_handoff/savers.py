@@ -1,17 +1,19 @@
-"""The host's sync savers, for async graphs too."""
+"""The host's sync savers and store, for async graphs too."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.store.base import Op, Result
+from langgraph.store.sqlite import SqliteStore
 
-__all__ = ("CaseSaver", "InThreads", "plain_serde")
+__all__ = ("CaseSaver", "CaseStore", "InThreads", "plain_serde")
 
 
 class InThreads(BaseCheckpointSaver[str]):
@@ -61,6 +63,14 @@ class InThreads(BaseCheckpointSaver[str]):
 
 class CaseSaver(InThreads, SqliteSaver):
     """The host's SQLite saver, for async graphs too."""
+
+
+class CaseStore(SqliteStore):
+    """The host's SQLite store, for async graphs too: its async methods run the sync ones in a thread."""
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do what is asked without blocking the loop."""
+        return await asyncio.to_thread(self.batch, list(ops))
 
 
 def plain_serde() -> JsonPlusSerializer:

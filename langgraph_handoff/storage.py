@@ -20,15 +20,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-from langgraph.store.sqlite import SqliteStore
 
 from langgraph_handoff.beside import Beside, ledger_path, locks_path, put_beside
 from langgraph_handoff.errors import StorageError
 from langgraph_handoff.lease import MemoryLeases
 from langgraph_handoff.ledger import POSTGRES, Ledger, MemoryLedger, SqliteLedger
-from langgraph_handoff.savers import CaseSaver, plain_serde
+from langgraph_handoff.savers import CaseSaver, CaseStore, plain_serde
 
-__all__ = ("CaseSaver", "Storage", "aconnect", "connect")
+__all__ = ("CaseSaver", "CaseStore", "Storage", "aconnect", "connect")
 
 _BUSY_MS: Final = 30_000
 """Milliseconds that a writer waits for another one's lock."""
@@ -109,7 +108,7 @@ def connect(url: str) -> Storage:
         with FileLock(locks_path(path) / "setup.lock", timeout=_BUSY_MS / 1000):  # two first ones fail in the host's migrations
             checkpoints, entries = _opened(path), _opened(path)
             entries.isolation_level = None
-            saver, store = CaseSaver(checkpoints, serde=plain_serde()), SqliteStore(entries)
+            saver, store = CaseSaver(checkpoints, serde=plain_serde()), CaseStore(entries)
             saver.setup()
             store.setup()
     except (sqlite3.Error, OSError) as error:

@@ -41,6 +41,15 @@ def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
         assert sum(each.entries for each in memory.cases()) == len(expected)
 
 
+async def test_the_store_of_a_file_serves_async_tools_too(tmp_path: Path) -> None:
+    """What `connect` opens for async graphs has a store that async code can use."""
+    with connect(str(tmp_path / "cases.db")) as storage:
+        await storage.store.aput(("mine",), "k", {"v": 1})
+        item = await storage.store.aget(("mine",), "k")
+        assert item is not None
+        assert item.value == {"v": 1}
+
+
 def test_a_new_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     """Whoever comes first makes the tables, and the others find them."""
     start = threading.Barrier(6)

@@ -8,7 +8,7 @@ The index of words (`handoff_words`, FTS5) follows in transactions of its own, a
 write it: a connection reads such a table when it first meets it, and a transaction that has begun with a read fails at once where
 another process writes, so that any first `put` of anybody could be refused.
 
-Both may be dropped at any time, with their triggers; they are built again from the store at the next use.
+Both are built again from the store where the triggers are missing, as after the host's table was made anew.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _words(row: str) -> str:
 
 
 _FIELDS: Final = ", ".join(("entry_id", "prefix", *_NAMES))
+_TABLES: Final = ("handoff_entries", "handoff_words", "handoff_indexed", "handoff_gone")
 _SETUP: Final = (
+    *(f"DROP TABLE IF EXISTS {name}" for name in _TABLES),
     """CREATE TABLE handoff_entries (
         id INTEGER PRIMARY KEY AUTOINCREMENT, entry_id TEXT NOT NULL UNIQUE, prefix TEXT NOT NULL, entry_type TEXT, agent TEXT,
         to_agent TEXT, task_id TEXT, handoff_id TEXT, verdict TEXT, created_at TEXT
@@ -61,12 +63,12 @@ _SETUP: Final = (
     "CREATE TABLE handoff_indexed (upto INTEGER NOT NULL)",
     "INSERT INTO handoff_indexed VALUES (0)",
     "CREATE TABLE handoff_gone (id INTEGER PRIMARY KEY, head TEXT NOT NULL, body TEXT NOT NULL)",
-    f"""CREATE TRIGGER handoff_entry_once BEFORE INSERT ON store
+    f"""CREATE TRIGGER IF NOT EXISTS handoff_entry_once BEFORE INSERT ON store
         WHEN {_MINE.format("NEW")} AND EXISTS (SELECT 1 FROM handoff_entries WHERE entry_id = NEW.key)
         BEGIN SELECT RAISE(IGNORE); END""",
-    f"""CREATE TRIGGER handoff_entry_added AFTER INSERT ON store WHEN {_MINE.format("NEW")}
+    f"""CREATE TRIGGER IF NOT EXISTS handoff_entry_added AFTER INSERT ON store WHEN {_MINE.format("NEW")}
         BEGIN INSERT INTO handoff_entries ({_FIELDS}) VALUES ({_columns("NEW")}); END""",
-    f"""CREATE TRIGGER handoff_entry_gone AFTER DELETE ON store WHEN {_MINE.format("OLD")} BEGIN
+    f"""CREATE TRIGGER IF NOT EXISTS handoff_entry_gone AFTER DELETE ON store WHEN {_MINE.format("OLD")} BEGIN
         INSERT INTO handoff_gone SELECT id, {_words("OLD")} FROM handoff_entries, handoff_indexed
             WHERE entry_id = OLD.key AND prefix = OLD.prefix AND id <= upto;
         DELETE FROM handoff_entries WHERE entry_id = OLD.key AND prefix = OLD.prefix;
@@ -75,9 +77,8 @@ _SETUP: Final = (
 )
 _IS_SET_UP: Final = "SELECT 1 FROM sqlite_master WHERE name = 'handoff_entry_gone'"
 
-_LAG: Final = (
-    "SELECT coalesce((SELECT max(id) FROM handoff_entries), 0) - upto + (SELECT count(*) FROM handoff_gone) FROM handoff_indexed"
-)
+_LAG: Final = """SELECT max(coalesce((SELECT max(id) FROM handoff_entries), 0) - upto, 0) + (SELECT count(*) FROM handoff_gone)
+    FROM handoff_indexed"""
 _LONGEST_LAG: Final = 200
 """Entries without their words that a writer leaves to the next one."""
 _CATCH_UP: Final = (
@@ -150,7 +151,8 @@ class _Sql:
                     connection.execute(statement)
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite may have rolled back already
+                    connection.execute("ROLLBACK")
                 raise
 
 
@@ -182,7 +184,8 @@ class _AsyncSql:
                     await connection.execute(statement)
                 await connection.execute("COMMIT")
             except BaseException:
-                await connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    await connection.execute("ROLLBACK")
                 raise
 
     def _in_loop(self, work: Coroutine[Any, Any, _T]) -> _T:

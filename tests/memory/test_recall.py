@@ -307,20 +307,17 @@ async def test_a_vector_index_ranks_where_the_user_configured_one(embedded: Base
 
 
 def test_the_index_is_built_from_the_store_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries that were written without the index, or whose index was dropped, are found as ever."""
+    """Entries that were written without the index, or whose index lost its triggers, are found as ever."""
     monkeypatch.setattr(sqlite, "_FEW", 0)
     with SqliteStore.from_conn_string(str(tmp_path / "cases.db")) as store:
         made = Entry.of(entry_type="trace", entry_id="t-0", case_id="case-1", agent="ari", content="before the index")
         store.put(namespace("case-1"), "t-0", {**made.dump(), "head": "ari", "body": "before the index"})
         noted(CaseMemory(store), "with the index")
         assert len(CaseMemory(store).recall(case_id="case-1", query="index")) == 2
-        names = store.conn.execute(
-            "SELECT type, name FROM sqlite_master WHERE name LIKE 'handoff_%' AND sql IS NOT NULL"
-        ).fetchall()
-        for kind, name in sorted(names, reverse=True):
-            if not name.startswith("handoff_words_"):
-                store.conn.execute(f"DROP {kind} IF EXISTS {name}")
-        assert len(CaseMemory(store).recall(case_id="case-1", query="index")) == 2
+        for (name,) in store.conn.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            store.conn.execute(f"DROP TRIGGER {name}")
+        store.delete(namespace("case-1"), "t-0")
+        assert [entry.content for entry in CaseMemory(store).recall(case_id="case-1", query="index")] == ["with the index"]
 
 
 def test_what_is_deleted_from_the_store_is_not_found_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +325,7 @@ def test_what_is_deleted_from_the_store_is_not_found_any_more(tmp_path: Path, mo
     monkeypatch.setattr(sqlite, "_FEW", 0)
     with SqliteStore.from_conn_string(str(tmp_path / "cases.db")) as store:
         memory = CaseMemory(store)
-        gone, stays = noted(memory, "a credit of 400"), noted(memory, "a credit of 800")
+        stays, gone = noted(memory, "a credit of 800"), noted(memory, "a credit of 400")
         assert len(memory.recall(case_id="case-1", query="credit")) == 2
         store.delete(namespace("case-1"), gone)
         assert [entry.entry_id for entry in memory.recall(case_id="case-1", query="credit")] == [stays]

@@ -13,6 +13,7 @@ from langgraph.graph import START, StateGraph
 
 from langgraph_handoff import Agent, Handoff, HandoffState, create_handoff_graph, privileged
 from langgraph_handoff.testing import ScriptedChatModel, call
+from tests.restart.careless import bare_gate, conditional_gate
 from tests.restart.points import Points
 from tests.restart.savers import Kept
 from tests.restart.world import Journal
@@ -41,6 +42,8 @@ class Shape:
     edge: Handoff | None = None
     nested: bool = False
     """Whether the desk is a node of a parent graph, which holds the checkpointer."""
+    gate: Callable[[Stage], Any] | None = None
+    """Builds the graph of a gate made by hand, which is answered with a bare yes or no."""
     restless: bool = False
     """Whether the model asks for another amount each time that it is asked."""
 
@@ -82,7 +85,6 @@ NESTED: Final = {
     "nested rule": Shape(privilege={"when": lambda args: False}, nested=True),
     "nested handoff": Shape(calls=(TRANSFER,), edge=EDGE, owner="bob", written=(), states=(), nested=True),
 }
-SHAPES: Final = {**FLAT, **NESTED}
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,17 @@ class Stage:
         """Who acted, and who was stored as the owner at that moment."""
         return Journal(self.folder / "acts.jsonl")
 
+    def pay(self, order: str, amount: int) -> None:
+        """Carry out a write."""
+        self.points.hit("before the effect")
+        self.world.add(order=order, amount=amount)
+        self.points.hit("after the effect")
+
 
 def build(shape: Shape, stage: Stage) -> Any:
     """Compile the graph of a shape."""
+    if shape.gate is not None:
+        return shape.gate(stage)
 
     def alice(messages: list[Any]) -> Any:
         stage.points.hit("alice acts")
@@ -119,7 +129,7 @@ def build(shape: Shape, stage: Stage) -> Any:
         stage.points.hit("bob acts")
         return "done"
 
-    tools = [_payment(shape, stage)] if shape.writes else []
+    tools = [_guarded(shape, stage)] if shape.writes else []
     handoffs = [shape.edge] if shape.edge else []
     agents = [
         Agent(name="alice", description="A", model=_model(alice, "alice"), tools=tools, handoffs=handoffs),
@@ -138,21 +148,31 @@ def _model(turn: Any, agent: str) -> ScriptedChatModel:
     return ScriptedChatModel([turn], loop=True, agent=agent)
 
 
-def _payment(shape: Shape, stage: Stage) -> Any:
+def _guarded(shape: Shape, stage: Stage) -> Any:
     tried = Journal(stage.folder / "tried.jsonl")
 
-    def step(name: str) -> None:
-        stage.points.hit(name)
-        if shape.fails == name and not tried.lines():
-            tried.add(step=name)
-            raise ConnectionError(name)
+    def fail_once(step: str) -> None:
+        if shape.fails == step and not tried.lines():
+            tried.add(step=step)
+            raise ConnectionError(step)
 
     def pay(order: str, amount: int) -> str:
         """Pay an order."""
-        step("before the effect")
-        stage.world.add(order=order, amount=amount)
-        step("after the effect")
+        fail_once("before the effect")
+        stage.pay(order, amount)
+        fail_once("after the effect")
         return f"paid {order}"
 
     probe = (lambda args: stage.world.has(**args)) if shape.probed else None
     return privileged(pay, probe=probe, **shape.privilege)
+
+
+def _due(*_: Any) -> list[tuple[str, int]]:
+    return [("A", 10)]
+
+
+CARELESS: Final = {
+    "bare gate": Shape(gate=lambda stage: bare_gate(stage.kept.checkpointer, _due, stage.pay)),
+    "conditional gate": Shape(gate=lambda stage: conditional_gate(stage.kept.checkpointer, stage.kept.ledger, _due, stage.pay)),
+}
+SHAPES: Final = {**FLAT, **NESTED, **CARELESS}

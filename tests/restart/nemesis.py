@@ -36,6 +36,15 @@ LONGEST_STOP: Final = 0.3
 """Seconds after which a stopped worker goes on although the others make no steps: it may hold a file's lock."""
 
 
+Ambush = tuple[str, signal.Signals]
+
+
+def anywhere(choose: random.Random) -> Ambush | None:
+    """Choose an ambush for every second worker."""
+    way = signal.SIGKILL if choose.random() < 0.6 else signal.SIGSTOP
+    return (f"{choose.choice(AMBUSHES)}#{choose.randrange(1, 9)}", way) if choose.random() < 0.5 else None
+
+
 @dataclass
 class Worker:
     """A worker process, as its nemesis sees it."""
@@ -59,6 +68,8 @@ class Nemesis:
     seed: int
     signals: Journal
     faults: Journal
+    ambush: Callable[[random.Random], Ambush | None] = anywhere
+    """Chooses for each worker a named step and the signal that it gets there."""
     calm: bool = False
     workers: dict[int, Worker] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
@@ -71,26 +82,21 @@ class Nemesis:
         """Fork a worker."""
         self.sent["workers"] += 1
         seed = f"{self.seed}/{self.sent['workers']}"
-        ambush = (
-            self.choose.choice(AMBUSHES) + f"#{self.choose.randrange(1, 9)}"
-            if self.choose.random() < 0.5 and not self.calm
-            else ""
-        )
-        way = signal.SIGKILL if self.choose.random() < 0.6 else signal.SIGSTOP
+        ambush = None if self.calm else self.ambush(self.choose)
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            self._be_a_worker(seed, writing, ambush, way)
+            self._be_a_worker(seed, writing, ambush)
         os.close(writing)
         self.workers[pid] = Worker(pid, reading, self._fuse())
 
-    def _be_a_worker(self, seed: str, pipe: int, ambush: str, way: signal.Signals) -> None:
+    def _be_a_worker(self, seed: str, pipe: int, ambush: Ambush | None) -> None:
         def passing(point: str) -> None:
             os.write(pipe, b".")
-            if point == ambush:
-                self.signals.add(pid=os.getpid(), signal=way.name, at=point)
-                os.kill(os.getpid(), way)
+            if ambush is not None and point == ambush[0]:
+                self.signals.add(pid=os.getpid(), signal=ambush[1].name, at=point)
+                os.kill(os.getpid(), ambush[1])
 
         code = 1
         try:

@@ -153,6 +153,16 @@ class Desk:
     def _model(self, agent: str) -> ScriptedChatModel:
         return ScriptedChatModel([lambda prompt: self._turn(agent, prompt)], loop=True, agent=agent)
 
+    def due(self, state: Mapping[str, Any], config: Any) -> list[tuple[str, int]]:
+        """Return what is to be paid in the present part of a thread's case, for gates made by hand."""
+        case = self.office.case(int(config["configurable"]["thread_id"].split("-")[0]))
+        part = case.parts[sum(each.type == "human" for each in state["messages"]) - 1]
+        return [(order.name, order.amount) for orders in part.values() for order in orders]
+
+    def pay_bare(self, order: str, amount: int) -> None:
+        """Pay an order under no operation's name."""
+        self.pay(order, amount, order)
+
     def _turn(self, agent: str, prompt: list[Any]) -> Any:
         number, part = map(int, _ABOUT.findall(next(m.text for m in reversed(prompt) if _ABOUT.search(m.text)))[-1])
         thread = str(get_config()["configurable"]["thread_id"])

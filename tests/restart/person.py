@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from langgraph.types import Command
+
 from langgraph_handoff import adecide, decide
 from tests.restart.world import Journal
 
@@ -23,6 +25,8 @@ class Line:
     durability: str | None = "sync"
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of `configurable`."""
+    bare: bool = False
+    """Whether questions are answered with a bare yes or no, as gates made by hand take it."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -40,6 +44,8 @@ class Line:
 
     async def decide(self, decision: str, request_id: str, by: str, args: Mapping[str, Any] | None = None) -> Any:
         """Answer a request."""
+        if self.bare:
+            return await self.run(Command(resume="yes" if decision in ("approve", "done") else "no"))
         given: dict[str, Any] = {"by": by, "request_id": request_id, "args": args}
         if self.way == "async":
             return await adecide(self, self.config, decision, **given)  # type: ignore[arg-type]

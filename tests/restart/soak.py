@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.restart.invariants import Evidence, violations
-from tests.restart.nemesis import Nemesis
+from tests.restart.nemesis import Ambush, Nemesis, anywhere
 from tests.restart.office import Office
 from tests.restart.person import Line
 from tests.restart.points import Points
@@ -45,18 +45,26 @@ from tests.restart.worker import Soak, work
 WORKERS: Final = 4
 
 
-def run(soak: Soak, seed: int, enough: Callable[[Nemesis], bool], patience: float = 120) -> tuple[Nemesis, list[str]]:
+def run(
+    soak: Soak,
+    seed: int,
+    enough: Callable[[Nemesis], bool],
+    *,
+    ambush: Callable[[random.Random], Ambush | None] = anywhere,
+    patience: float = 120,
+) -> tuple[Nemesis, list[str]]:
     """Soak until it is enough, let all begun cases end in peace, and check.
 
     Args:
         soak: What to run.
         seed: Of the nemesis and the workers.
         enough: When to begin no new cases.
+        ambush: Chooses the named steps at which workers fall.
         patience: Seconds that the begun cases may take to end; only a soak that hangs takes so long.
     """
     soak.mark("").mkdir(parents=True)
     task = lambda points, own: asyncio.run(work(soak, points, own))  # noqa: E731 (what a forked worker does)
-    nemesis = Nemesis(task, seed, soak.journal("signals"), soak.journal("faults"))
+    nemesis = Nemesis(task, seed, soak.journal("signals"), soak.journal("faults"), ambush)
     for _ in range(WORKERS):
         nemesis.start()
     while not enough(nemesis):
@@ -76,11 +84,10 @@ def run(soak: Soak, seed: int, enough: Callable[[Nemesis], bool], patience: floa
 async def evidence(soak: Soak) -> Evidence:
     """Read what is left."""
     cases = [soak.office.case(number) for number in soak.begun()]
-    async with SAVERS[soak.saver].open(soak.folder) as kept:
-        graph = soak.build(soak.desk(kept, Points()))
+    async with soak.open(Points()) as (graph, ledger):
         way = "async" if "sync" not in SAVERS[soak.saver].ways else "sync"
         states = {thread: (await Line(graph, thread, way).look()).values for case in cases for thread in case.threads}
-        rows = kept.ledger.records()
+        rows = ledger.records()
     return Evidence(
         cases=cases,
         effects=soak.journal("world").lines(),

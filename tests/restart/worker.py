@@ -6,7 +6,8 @@ import fcntl
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +19,13 @@ from langgraph_handoff.errors import (
     ThreadBusyError,
     WriteInProgressError,
 )
+from langgraph_handoff.ledger import Ledger
 from tests.restart.office import Case, Desk, Office
 from tests.restart.person import Line, Person
 from tests.restart.points import Points
 from tests.restart.savers import SAVERS, Kept
 from tests.restart.world import Journal
 
-OPEN_CASES: Final = 10
-"""Cases that are worked on side by side; few, so that workers meet."""
 SOMEBODY_ELSE: Final = (ThreadBusyError, WriteInProgressError, LedgerConflictError, StaleRequestError, NoOpenRequestError)
 """What a client is told when another one is at work on the case; it looks again later."""
 
@@ -37,9 +37,21 @@ class Soak:
     folder: Path
     office: Office
     saver: str = "connect"
+    open_cases: int = 10
+    """Cases that are worked on side by side; few, so that workers meet."""
     build: Callable[[Desk], Any] = lambda desk: desk.graph
-    plain: bool = False
-    """Whether the graph's questions take a bare yes or no."""
+    bare: bool = False
+    """Whether the graph is a gate made by hand, whose questions take a bare yes or no."""
+    ledger: Callable[[Kept, Path, Points], Ledger] = lambda kept, *_: kept.ledger
+    """Which ledger is used instead of the saver's own."""
+
+    @asynccontextmanager
+    async def open(self, points: Points) -> AsyncIterator[tuple[Any, Ledger]]:
+        """Open the files. Gives the graph and its ledger."""
+        async with SAVERS[self.saver].open(self.folder) as kept:
+            ledger = self.ledger(kept, self.folder, points)
+            points.watch(kept.checkpointer, ledger)
+            yield self.build(self._desk(Kept(kept.checkpointer, ledger), points)), ledger
 
     def journal(self, name: str) -> Journal:
         return Journal(self.folder / f"{name}.jsonl", durable=name == "world")
@@ -47,7 +59,7 @@ class Soak:
     def mark(self, name: str) -> Path:
         return self.folder / "marks" / name
 
-    def desk(self, kept: Kept, points: Points) -> Desk:
+    def _desk(self, kept: Kept, points: Points) -> Desk:
         def stored_owner(thread: str) -> str | None:
             rows = SAVERS[self.saver].stored(self.folder, thread, 1)
             return rows[0].checkpoint["channel_values"].get("active_agent") if rows else None
@@ -63,22 +75,19 @@ class Soak:
 async def work(soak: Soak, points: Points, seed: str) -> None:
     """Take open cases on, one step at a time, until all that were begun have ended and no new ones are."""
     choose, first = random.Random(seed), 0
-    async with SAVERS[soak.saver].open(soak.folder) as kept:
-        points.watch(kept.checkpointer, kept.ledger)
-        desk = soak.desk(kept, points)
-        graph = soak.build(desk)
+    async with soak.open(points) as (graph, _):
         while True:
             while soak.mark(f"ended-{first}").exists():
                 first += 1
             closing = soak.mark("closing").exists()
-            candidates = soak.begun() if closing else range(first, first + OPEN_CASES)
+            candidates = soak.begun() if closing else range(first, first + soak.open_cases)
             open_ = [number for number in candidates if not soak.mark(f"ended-{number}").exists()]
             if not open_:
                 return
             case = soak.office.case(choose.choice(open_))
             soak.mark(f"begun-{case.number}").touch()
             thread = choose.choice(case.threads)
-            line = Line(graph, thread, case.way, durability=None, more={"case_id": f"case-{case.number}"})
+            line = Line(graph, thread, case.way, durability=None, more={"case_id": f"case-{case.number}"}, bare=soak.bare)
             try:
                 await visit(soak, case, line)
             except SOMEBODY_ELSE:

@@ -211,10 +211,10 @@ def test_any_text_may_name_a_case(name: str, memory: CaseMemory) -> None:
 
 
 def test_texts_that_no_file_takes_are_escaped(memory: CaseMemory) -> None:
-    """A lone surrogate or a NUL from a model or a file name is kept as far as UTF-8 goes, and the entry is found."""
+    """A lone surrogate or a NUL from a model or a file name is kept as its escape, and the entry is found."""
     noted(memory, {"file": "report\ud800.csv", "raw": "a\x00b"})
     (entry,) = memory.recall(case_id="case-1", query="report")
-    assert entry.content == {"file": "report\\ud800.csv", "raw": "a\x00b"}
+    assert entry.content == {"file": "report\\ud800.csv", "raw": "a\\x00b"}
 
 
 def test_an_entry_of_a_later_major_version_is_a_named_error(store: BaseStore) -> None:

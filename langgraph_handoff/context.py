@@ -41,6 +41,8 @@ _LONGEST_LINE: Final = 4_000
 """Characters of one line of the brief; a longer value stays whole in the package and is shortened here."""
 _FACTS, _ACTIONS, _REFUSALS = 40, 12, 5
 """How much of the case file's growing lists a brief repeats, newest last."""
+_FOLLOW_UPS: Final = 12
+"""How many waiting follow-ups a brief names, the next ones."""
 
 
 def build_view(
@@ -145,7 +147,8 @@ def _queue_lines(ownership: Ownership | Mapping[str, Any]) -> list[str]:
     if not queue:
         return []
     waiting = (
-        f"- {item['to']}: {item['content'].get('reason') or item['content'].get('goal') or 'no reason given'}" for item in queue
+        f"- {item['to']}: {item['content'].get('reason') or item['content'].get('goal') or 'no reason given'}"
+        for item in queue[:_FOLLOW_UPS]
     )
     return ["Follow-ups that still wait for another agent:", *waiting]
 

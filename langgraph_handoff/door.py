@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, cast, get_args
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
@@ -294,7 +294,8 @@ def decide(
         config: With the case's `thread_id`.
         decision: approve, edit, reject or respond; for an unknown outcome done, did_not_happen or abandon.
         by: Who decides; it is recorded.
-        request_id: The request that was looked at. None takes the one that is open.
+        request_id: The request that was looked at; give it wherever somebody looked at a screen. None takes the one that is
+            open now, so a second click would answer the next question.
         args: For an edit, all arguments as they shall run.
         message: The reason, or for respond the answer that the model gets.
 
@@ -303,7 +304,8 @@ def decide(
 
     Raises:
         NoOpenRequestError: If nothing is asked.
-        StaleRequestError: If `request_id` is not the open request.
+        StaleRequestError: If `request_id` is not an open request, or none is given and several are open.
+        ValueError: If `decision` is not one of the seven words.
     """
     command = _decision(graph.get_state(config), config, decision, by, request_id, args, message)
     return graph.invoke(command, config)
@@ -334,24 +336,31 @@ def _decision(
     message: str | None,
 ) -> Command[Any]:
     thread_id = str((config.get("configurable") or {}).get("thread_id"))
-    asked = [
-        (each.id, each.value["handoff"])
-        for each in snapshot.interrupts
-        if isinstance(each.value, dict) and "handoff" in each.value
-    ]
+    if decision not in get_args(Answer):
+        raise ValueError(f"decision must be one of {', '.join(get_args(Answer))}, not {decision!r}.")
+    asked = {each.value["handoff"]["request_id"]: each for each in snapshot.interrupts if _is_ours(each.value)}
     if not asked:
         raise NoOpenRequestError(thread_id=thread_id)
-    opened = ", ".join(shown["request_id"] for _, shown in asked)
-    chosen = next((each for each in asked if request_id in (None, each[1]["request_id"])), None)
-    if chosen is None:
-        raise StaleRequestError(request_id=request_id, thread_id=thread_id, problem="it was answered or replaced", open=opened)
-    interrupt_id, shown = chosen
-    answer: dict[str, Any] = {"type": decision, "by": by, "request_id": shown["request_id"]}
+    problem = "it was answered or replaced"
+    if request_id is None:  # in a graph around several desks more than one may be open, and only one was looked at
+        request_id = next(iter(asked)) if len(asked) == 1 else None
+        problem = "several are open, so name one with `request_id`"
+    if request_id not in asked:
+        raise StaleRequestError(request_id=request_id, thread_id=thread_id, problem=problem, open=", ".join(asked))
+    chosen = asked[request_id]
+    shown = chosen.value["handoff"]
+    answer: dict[str, Any] = {"type": decision, "by": by, "request_id": request_id}
     if shown.get("digest"):
         answer |= {"digest": shown["digest"], "epoch": shown["epoch"]}
     if args is not None:
-        tool = next((each["name"] for each in (snapshot.interrupts[0].value.get("action_requests") or [])), "")
+        tool = next((each["name"] for each in chosen.value.get("action_requests") or ()), "")
         answer["edited_action"] = {"name": tool, "args": dict(args)}
     if message is not None:
         answer["message"] = message
-    return Command(resume={interrupt_id: {"decisions": [answer]}})
+    return Command(resume={chosen.id: {"decisions": [answer]}})
+
+
+def _is_ours(asked: Any) -> bool:
+    """Return whether a question is one of ours; a tool or a node of the user's may ask questions of its own beside it."""
+    about = asked.get("handoff") if isinstance(asked, Mapping) else None
+    return isinstance(about, Mapping) and "request_id" in about

@@ -136,6 +136,7 @@ def privileged(
         guarded=made,
         privilege=privilege,
         metadata=made.metadata,
+        return_direct=made.return_direct,
     )
 
 

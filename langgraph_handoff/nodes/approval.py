@@ -40,7 +40,12 @@ __all__ = ("approval",)
 
 _DOUBLE_CLICK: Final = 1.0
 """Seconds after a new request in which a repeated bare answer is taken for a second click on the old one."""
-_UNKNOWN_ANSWERS: Final = ("done", "did_not_happen", "abandon")
+_UNKNOWN_ANSWERS: Final = ("done", "did_not_happen", "abandon", "approve", "reject")
+"""The last two are for screens that have no other buttons."""
+_UNKNOWN_HELP: Final = (
+    "Answer done or approve: it happened. Answer abandon or reject: give it up. Neither runs it. "
+    "Answer did_not_happen, naming this request: run it again."
+)
 
 
 def approval(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
@@ -295,10 +300,9 @@ class _Sitting:
 
     def _description(self, record: WriteRecord) -> str:
         """Return the Markdown that screens show: what is asked, by whom, why, and the package."""
-        given = self.privilege.description
-        lead = given(record.args) if callable(given) else given
+        lead = self._lead(record)
         headline = {
-            "unknown": f"**Nobody knows whether `{record.tool}` happened.** Say done, did_not_happen or abandon.",
+            "unknown": f"**Nobody knows whether `{record.tool}` happened.** {_UNKNOWN_HELP}",
             "repeat": f"**`{record.tool}` was done before in this case.** Approve only if it shall be done again.",
             "transfer": f"**{self.agent} wants to hand the case over** with `{record.tool}`.",
         }.get(self.asked.kind, f"**{self.agent} wants to run `{record.tool}`.**")
@@ -313,6 +317,17 @@ class _Sitting:
         if isinstance(package, HandoffPackage) and package.to_agent == self.agent:
             parts.append("\n".join(f"> {line}  " for line in package.brief().splitlines()))
         return "\n\n".join(part for part in parts if part)
+
+    def _lead(self, record: WriteRecord) -> str | None:
+        """Return the tool's own words. One that stumbles over what a model gave costs its own words only."""
+        given = self.privilege.description
+        if not callable(given):
+            return given
+        try:
+            said = given(record.args)
+        except Exception:  # noqa: BLE001 (whatever it is, the arguments are shown all the same)
+            return None
+        return None if said is None else str(said)
 
     def _evidence(self, record: WriteRecord) -> dict[str, Any]:
         if self.asked.kind == "unknown":

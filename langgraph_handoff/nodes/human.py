@@ -34,7 +34,7 @@ def human(desk: Desk, person: Human, state: Mapping[str, Any], config: RunnableC
     package = package if isinstance(package, HandoffPackage) and package.to_agent == person.name else None
     # Named by the last message, so that an answer to what stood there before is not taken for this one.
     request_id = f"{case_id_of(state, config)}:{ownership.get('epoch', 0)}:{(messages[-1].id or '') if messages else ''}"
-    given = interrupt(_payload(desk, person, state, package, request_id))
+    given = interrupt(_payload(desk, person, state, package, request_id), response_schema=_schema(desk, person))
     answer = _answer(given)
     if answer.get("request_id") not in (None, request_id):
         answer = {}
@@ -84,6 +84,20 @@ def _payload(
             "package": package.dump() if package else None,
         },
     }
+
+
+def _schema(desk: Desk, person: Human) -> dict[str, Any]:
+    """Return the JSON Schema of an answer: shown, not enforced, as for decisions."""
+    others = [name for name in desk.catalog.names if name != person.name]
+    words = {"type": "string"}
+    properties = {
+        "message": words,
+        "transfer_to": {"enum": others},
+        "close": {"type": "boolean"},
+        "by": words,
+        "request_id": words,
+    }
+    return {"type": "object", "properties": properties, "anyOf": [{"required": ["message"]}, {"required": ["transfer_to"]}]}
 
 
 def _answer(given: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
@@ -160,7 +161,7 @@ class _Write:
         try:
             # As the tool gets them: the operation's id tells an approved repeat from the same write done before.
             args = self._call(record)["args"]
-            found = yield Effect(lambda: probe(args), lambda: _maybe_awaited(probe, args))
+            found = yield Effect(lambda: _at_once(probe, args), lambda: _maybe_awaited(probe, args))
         except Exception:  # noqa: BLE001 (a probe that fails cannot tell)
             return record
         # Once more on the probe's word, then a person: a tool that fails every time would run without end under one approval.
@@ -227,6 +228,15 @@ async def _to_the_end(running: Awaitable[_T]) -> tuple[_T, bool]:
         except Exception:  # noqa: BLE001, S110 (`result` raises it below)
             pass
     return task.result(), cancelled
+
+
+def _at_once(function: Any, *args: Any) -> Any:
+    """Return what a function answers at once. A sync run cannot wait for an async probe, which therefore cannot tell."""
+    out = function(*args)
+    if not inspect.iscoroutine(out):
+        return out
+    out.close()
+    return None
 
 
 async def _maybe_awaited(function: Any, *args: Any) -> Any:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from langgraph.types import Command
 
-from langgraph_handoff import create_handoff_graph, privileged
+from langgraph_handoff import Handoff, Human, create_handoff_graph, decide, privileged
 from langgraph_handoff.errors import NoOpenRequestError, StaleRequestError
 from langgraph_handoff.testing import call, history_faults
 from tests.conftest import Desk, run, say
+from tests.unit.test_decisions import (
+    agent_chat_ui_shows_buttons,
+    agent_inbox_shows_fields,
+    deep_agents_ui_offers_the_right_buttons,
+    langchain_reads,
+)
+
+
+def a_known_button_is_offered(value: Any) -> bool:
+    """agent-chat-ui and deep-agents-ui know these three decisions, Agent Inbox turns them into its own words."""
+    return bool({"approve", "edit", "reject"} & set(value["review_configs"][0]["allowed_decisions"]))
+
+
+SCREENS = [
+    langchain_reads,
+    agent_chat_ui_shows_buttons,
+    agent_inbox_shows_fields,
+    deep_agents_ui_offers_the_right_buttons,
+    a_known_button_is_offered,
+]
 
 EDIT = {"name": "refund", "args": {"order": "A", "amount": "10"}}
 DECISIONS: list[tuple[str, Any, list[Any]]] = [
@@ -45,6 +66,19 @@ NO_DECISIONS: list[tuple[str, Any]] = [
     ("two decisions for one action", {"decisions": [{"type": "approve"}, {"type": "approve"}]}),
     ("no decisions", {"decisions": []}),
     ("a verdict", {"verdict": "approve"}),
+    ("a verdict with comments", {"type": "approve", "comments": "fine"}),
+    ("a verdict that blocks", {"type": "block", "comments": "no"}),
+    ("a verdict that wants changes", {"type": "request_changes"}),
+    ("a verdict that takes note", {"verdict": "acknowledge"}),
+    ("a decision as a text of JSON", '{"decisions": [{"type": "approve"}]}'),
+    ("the old words outside their list", {"type": "accept"}),
+    ("a decision in the old list", [{"type": "approve"}]),
+    ("flags in a list", [True]),
+    ("a flag as a text", "true"),
+    ("another framework's word", {"approved": True}),
+    ("a decision beside a chat turn", {"decisions": [{"type": "approve"}], "messages": []}),
+    ("an approval with other arguments", {"type": "approve", "edited_action": EDIT}),
+    ("wrapped twice", {"resume": {"resume": True}}),
     ("not allowed here", {"decisions": [{"type": "respond", "message": "42"}]}),
     ("another request", {"decisions": [{"type": "approve", "request_id": "other.1"}]}),
     ("another digest", {"decisions": [{"type": "approve", "digest": "0" * 64}]}),
@@ -128,6 +162,83 @@ async def test_an_answer_keyed_by_the_interrupt_s_id_is_for_that_one_only(desk: 
     assert ran == [("A", 84.5)]
 
 
+def broken(order: str, amount: float) -> str:
+    """Refund an order."""
+    raise TimeoutError("gateway")
+
+
+KINDS: dict[str, list[Any]] = {
+    "write": [call("refund", order="A", amount=84.5)],
+    "repeat": [call("refund", order="A", amount=84.5), call("refund", order="A", amount=84.5)],
+    "unknown": [call("broken", order="A", amount=84.5)],
+    "transfer": [call("transfer_to_bob", reason="r")],
+    "owner": [call("escalate", reason="r")],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_question_of_a_running_case_can_be_answered_on_every_screen(
+    desk: Desk, config: Any, kind: str, screen: Any
+) -> None:
+    """Whatever is asked, each screen's own conditions hold, it has a button that it knows, and the payload is plain JSON."""
+    graph = desk(
+        Human(description="People"),
+        alice={
+            "turns": KINDS[kind],
+            "tools": [privileged(refund), privileged(broken)],
+            "handoffs": [Handoff(to="bob", approval=True)],
+        },
+        bob={"turns": []},
+    )
+    out = graph.invoke(say("refund me"), config)
+    if kind in ("repeat", "unknown"):
+        out = decide(graph, config, "approve", by="ana")
+    (asked,) = out["__interrupt__"]
+    assert asked.value["handoff"]["kind"] == kind
+    assert screen(asked.value)
+    assert json.loads(json.dumps(asked.value)) == asked.value
+    assert len(asked.value["action_requests"]) == 1
+    assert isinstance(asked.response_schema, dict)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        ({"decisions": [{"type": "approve"}]}, "confirmed that it happened"),
+        ([{"type": "accept", "args": None}], "confirmed that it happened"),
+        ({"decisions": [{"type": "reject", "message": "leave it"}]}, "given up"),
+        ([{"type": "response", "args": "leave it"}], "given up"),
+    ],
+)
+def test_a_write_of_unknown_outcome_is_cleared_up_with_the_buttons_that_screens_have(
+    desk: Desk, config: Any, answer: Any, ends: str
+) -> None:
+    """Where nobody knows what happened, approving says that it did and rejecting gives it up; the question says so, and nothing runs."""
+    graph = desk(alice={"turns": KINDS["unknown"] + ["done"], "tools": [privileged(broken)]})
+    graph.invoke(say("refund me"), config)
+    (asked,) = decide(graph, config, "approve", by="ana")["__interrupt__"]
+    said = asked.value["action_requests"][0]["description"]
+    assert "approve: it happened" in said
+    assert "reject: give it up" in said
+    out = graph.invoke(Command(resume=answer), config)
+    assert ends in next(m.text for m in out["messages"] if m.type == "tool")
+    assert out["messages"][-1].text == "done"
+
+
+def test_two_gated_calls_of_a_turn_are_one_question_at_a_time(desk: Desk, config: Any) -> None:
+    """Several gated calls are asked one after the other: a bare answer never meets two interrupts or two actions."""
+    ran.clear()
+    calls = [call("refund", order=name, amount=1.0) for name in "ABC"]
+    graph = desk(alice={"turns": [calls, "done"], "tools": [privileged(refund)]})
+    out = graph.invoke(say("refund me"), config)
+    for name in "ABC":
+        (asked,) = out["__interrupt__"]
+        assert [each["args"]["order"] for each in asked.value["action_requests"]] == [name]
+        out = decide(graph, config, "approve", by="ana", request_id=asked.value["handoff"]["request_id"])
+    assert ran == [("A", 1.0), ("B", 1.0), ("C", 1.0)]
+
+
 @pytest.mark.parametrize("button", ["goto", "update_state"])
 def test_mark_as_resolved_writes_nothing_and_loses_nothing(desk: Desk, config: Any, button: str) -> None:
     """The screens' "mark as resolved" buttons run no write, and the request is asked again with the user's next words."""
@@ -140,6 +251,9 @@ def test_mark_as_resolved_writes_nothing_and_loses_nothing(desk: Desk, config: A
     out = graph.invoke(say("still there?"), config)
     assert ran == []
     assert out["__interrupt__"][0].value["action_requests"][0]["name"] == "refund"
+    out = graph.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+    assert ran == [("A", 84.5)]
+    assert history_faults(out["messages"]) == []
 
 
 def test_the_public_face_is_what_was_agreed() -> None:

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import InjectedState, ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.prebuilt import InjectedState, ToolNode, tools_condition
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_handoff import (
     Agent,
@@ -91,6 +91,78 @@ def test_f1_a_message_can_close_the_request(desk: Desk, config: Any) -> None:
     assert ran == []
 
 
+def broken(amount: float) -> str:
+    """Refund an amount."""
+    ran.append(amount)
+    raise TimeoutError("gateway")
+
+
+def waiting_for(desk: Desk, config: Any, kind: str, **options: Any) -> Any:
+    """Return a graph whose case waits with a question of this kind."""
+    turns: dict[str, list[Any]] = {
+        "write": [call("refund", amount=1)],
+        "second write": [[call("refund", amount=2), call("refund", amount=1)]],
+        "repeat": [call("refund", amount=1), call("refund", amount=1)],
+        "unknown": [call("broken", amount=1)],
+        "transfer": [call("transfer_to_bob", reason="r")],
+    }
+    tools = [privileged(refund), privileged(broken), look]
+    alice = {"turns": [*turns[kind], "kept"], "tools": tools, "handoffs": [Handoff(to="bob", approval=True)]}
+    graph = desk(alice=alice, bob={"turns": ["kept"]}, options=options)
+    graph.invoke(say("hi"), config)
+    if kind in ("second write", "repeat", "unknown"):
+        decide(graph, config, "approve", by="ana")
+    return graph
+
+
+QUESTIONS = ["write", "second write", "repeat", "unknown", "transfer"]
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("kind", QUESTIONS)
+async def test_f1_whatever_is_asked_a_message_leaves_it_open(desk: Desk, config: Any, kind: str, way: str) -> None:
+    """F1: a message, with an image too, decides no question of any kind; it is shown in it, and the answer then counts once."""
+    graph = waiting_for(desk, config, kind)
+    before, done = asked(graph, config), list(ran)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    said = HumanMessage([{"type": "text", "text": "stop, wait"}, picture])
+    await run(graph, {"messages": [said]}, config, way)
+    after = asked(graph, config)
+    assert after["handoff"]["latest_user_message"] == "stop, wait"
+    assert after["handoff"]["request_id"] == before["handoff"]["request_id"]
+    assert ran == done
+    out = await run(graph, Command(resume={graph.get_state(config).interrupts[0].id: APPROVE}), config, way)
+    expected = {"write": [1], "second write": [2, 1], "repeat": [1, 1], "unknown": [1], "transfer": []}
+    assert ran == expected[kind]
+    assert out["messages"][-1].text == "kept"
+    assert out["active_agent"] == ("bob" if kind == "transfer" else "alice")
+    assert history_faults(out["messages"]) == []
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_f1_a_message_closes_any_question_but_the_one_about_what_happened(desk: Desk, config: Any, kind: str) -> None:
+    """F1: with "supersede" a message closes any request; a write of unknown outcome stays a question, and what was approved before runs."""
+    graph = waiting_for(desk, config, kind, on_message="supersede")
+    out = graph.invoke(say("forget it"), config)
+    if kind == "unknown":
+        assert asked(graph, config)["handoff"]["kind"] == "unknown"
+        return
+    assert "superseded" in [m.text for m in out["messages"] if m.type == "tool"][-1]
+    assert ran == {"second write": [2], "repeat": [1]}.get(kind, [])
+    assert out["active_agent"] == "alice"
+    with pytest.raises(NoOpenRequestError):
+        decide(graph, config, "approve", by="ana")
+
+
+def test_f1_an_approval_that_brings_a_message_is_superseded_by_it(desk: Desk, config: Any) -> None:
+    """F1: an answer with the user's words in the same command counts with "keep"; with "supersede" the words count."""
+    for mode, writes in (("keep", [1]), ("supersede", [])):
+        ran.clear()
+        graph = waiting_for(desk, config, "write", on_message=mode)
+        graph.invoke(Command(resume=APPROVE, update=say("thanks")), config)
+        assert ran == writes
+
+
 def test_f2_a_second_click_does_not_approve_the_next_request(
     desk: Desk, storage: Storage, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +201,35 @@ async def test_f3_a_rejected_call_never_runs(desk: Desk, config: Any, way: str) 
     assert ran == ["x"]
     assert "too much" in next(m.text for m in out["messages"] if m.name == "refund")
     assert out["messages"][-1].text == "sorry"
+
+
+ROUTES: dict[str, Any] = {
+    "to write": lambda _: "write",
+    "to approval": lambda _: "approval",
+    "to the owner": lambda _: "alice",
+    "to transfer": lambda _: "transfer",
+    "a task for the tools": lambda made: Send("tools", {"call": made, "agent": "alice", "then": "alice"}),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("first", ["reject", "respond", "superseded", None])
+def test_f3_no_jump_in_the_graph_runs_what_nobody_approved(desk: Desk, config: Any, route: str, first: str | None) -> None:
+    """F3: rejected, answered by a person, superseded or still open: whoever sends the run to a node writes nothing."""
+    guarded = privileged(refund, allowed_decisions=("approve", "reject", "respond"))
+    turns: list[Any] = [call("refund", amount=40), *["sorry"] * 3]
+    options = {"on_message": "supersede"} if first == "superseded" else {}
+    graph = desk(alice={"turns": turns, "tools": [guarded, look]}, options=options)
+    graph.invoke(say("hi"), config)
+    if first == "superseded":
+        graph.invoke(say("forget it"), config)
+    elif first is not None:
+        decide(graph, config, first, by="ana", message="no")  # type: ignore[arg-type]
+    made = graph.get_state(config).values["messages"][1].tool_calls[0]
+    graph.invoke(Command(goto=ROUTES[route](made)), config)
+    assert ran == []
+    assert bool(graph.get_state(config).interrupts) is (first is None)
+    assert history_faults(graph.get_state(config).values["messages"][: 3 if first else 1]) == []
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -409,6 +510,24 @@ def test_f11_after_an_edit_the_history_says_what_ran(desk: Desk, config: Any, id
     assert out["messages"][-1].text == "done"
 
 
+def test_f11_the_original_call_after_an_edit_is_a_question_again(desk: Desk, config: Any) -> None:
+    """F11: a model that tries the original call again is asked about it anew, and one that repeats the edited call is asked about a repeat."""
+    graph = paused(desk, call("refund", amount=90), call("refund", amount=90), call("refund", amount=80), "done")
+    graph.invoke(say("hi"), config)
+    decide(graph, config, "edit", by="ana", args={"amount": 80})
+    assert (asked(graph, config)["handoff"]["kind"], asked(graph, config)["action_requests"][0]["args"]) == (
+        "write",
+        {"amount": 90},
+    )
+    decide(graph, config, "reject", by="ana")
+    shown = asked(graph, config)
+    assert (shown["handoff"]["kind"], shown["action_requests"][0]["args"]) == ("repeat", {"amount": 80})
+    assert "refunded 80" in shown["action_requests"][0]["description"]
+    out = decide(graph, config, "reject", by="ana")
+    assert ran == [80]
+    assert history_faults(out["messages"]) == []
+
+
 @pytest.mark.parametrize(
     "args",
     [{"amount": "much"}, {}, {"amount": None}, {"amount": {}}],
@@ -438,6 +557,43 @@ def test_f14_an_approval_is_bound_to_what_was_shown(desk: Desk, storage: Storage
     assert asked(graph, config)["action_requests"][0]["args"] == {"amount": 9000}
     with pytest.raises(StaleRequestError):
         decide(graph, config, "approve", by="ana", request_id=request_id)
+    assert ran == []
+
+
+def refund_int(amount: int, currency: str) -> str:
+    """Refund an amount."""
+    ran.append(amount)
+    return "refunded"
+
+
+def refund_noted(amount: float, note: str = "") -> str:
+    """Refund an amount."""
+    ran.append(amount)
+    return "refunded"
+
+
+NOTED = StructuredTool.from_function(refund_noted, name="refund")
+RELEASES: dict[str, tuple[Any, str]] = {
+    "another identity": (privileged(NOTED, identity="amount"), "which is not the open one"),
+    "fewer decisions": (privileged(NOTED, allowed_decisions=["respond", "reject"]), "'approve' is not allowed here"),
+    "another schema": (privileged(StructuredTool.from_function(refund_int, name="refund")), "currency: Field required"),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_f14_an_approval_of_an_earlier_release_runs_only_what_this_one_would_ask(desk: Desk, config: Any, release: str) -> None:
+    """F14: when a new release changed the gate or the tool, an approval of what the old one showed runs nothing and says why."""
+    changed, why = RELEASES[release]
+    saver = InMemorySaver()
+    first = desk(alice={"turns": [call("refund", amount=40.5)], "tools": [privileged(NOTED)]})
+    first.checkpointer = saver
+    first.invoke(say("hi"), config)
+    request_id = asked(first, config)["handoff"]["request_id"]
+    second = desk(alice={"turns": ["done"], "tools": [changed]})
+    second.checkpointer = saver
+    out = decide(second, config, "approve", by="ana", request_id=request_id)
+    told = [each.value["handoff"]["note"] for each in second.get_state(config).interrupts]
+    assert why in " ".join([*told, *(m.text for m in out["messages"] if m.type == "tool")])
     assert ran == []
 
 
@@ -501,6 +657,43 @@ def test_f19_the_request_says_who_asks_for_which_case_and_why(desk: Desk, config
     assert "**Refund**" in shown["action_requests"][0]["description"]
 
 
+@pytest.mark.parametrize("given", [lambda args: args["nope"], lambda _: None, lambda _: 5])
+def test_f19_a_description_that_cannot_be_given_does_not_stop_the_question(desk: Desk, config: Any, given: Any) -> None:
+    """F19: a function that stumbles over what a model left out, or gives no text, costs its own words only."""
+    graph = desk(alice={"turns": [call("refund", amount=40), "done"], "tools": [privileged(refund, description=given)]})
+    graph.invoke(say("hi"), config)
+    assert "alice wants to run `refund`" in asked(graph, config)["action_requests"][0]["description"]
+    decide(graph, config, "approve", by="ana")
+    assert ran == [40]
+
+
+@pytest.mark.parametrize(("decision", "said"), [("approve", "refunded 40.0"), ("reject", "model again")])
+def test_b1_a_gated_tool_may_give_its_result_as_the_answer(desk: Desk, config: Any, decision: Any, said: str) -> None:
+    """B1: a `return_direct` tool stays one behind its gate; a rejection is told to the model."""
+    direct = StructuredTool.from_function(refund, return_direct=True)
+    graph = desk(alice={"turns": [call("refund", amount=40), "model again"], "tools": [privileged(direct)]})
+    graph.invoke(say("hi"), config)
+    out = decide(graph, config, decision, by="ana")
+    assert (out["messages"][-1].type, out["messages"][-1].text) == ("ai", said)
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.filterwarnings("error")
+async def test_an_async_probe_is_asked_in_async_runs_and_a_person_in_sync_ones(desk: Desk, config: Any, way: str) -> None:
+    """A sync run cannot wait for an async probe, so the question goes to a person; it is no error and no answer."""
+
+    async def probe(_: Any) -> bool:
+        return True
+
+    graph = desk(alice={"turns": [call("broken", amount=1), "done"], "tools": [privileged(broken, probe=probe)]})
+    graph.invoke(say("hi"), config)
+    out = await run(graph, Command(resume=APPROVE), config, way)
+    assert ("__interrupt__" in out) is (way == "sync")
+    if way == "sync":
+        out = decide(graph, config, "done", by="ana")
+    assert (ran, out["messages"][-1].text) == ([1], "done")
+
+
 async def test_f21_a_request_expires_and_a_decision_has_a_name_and_a_time(
     desk: Desk, storage: Storage, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,6 +719,63 @@ async def test_f21_a_request_expires_and_a_decision_has_a_name_and_a_time(
     assert decided["detail"]["by"] == "ana"
     assert decided["detail"]["comment"] == "seen the invoice"
     assert decided["at"] >= before
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("late", ["approve", "edit", "message"])
+def test_f21_after_the_deadline_nothing_counts_any_more(
+    desk: Desk, config: Any, monkeypatch: pytest.MonkeyPatch, kind: str, late: str
+) -> None:
+    """F21: whatever comes after the deadline closes the request as expired; only what became of a write is still asked about."""
+    graph = waiting_for(desk, config, kind, request_ttl=600)
+    done, after = list(ran), time.time() + 601
+    monkeypatch.setattr("langgraph_handoff.nodes.approval.time", SimpleNamespace(time=lambda: after))
+    if late == "message":
+        out = graph.invoke(say("well?"), config)
+    else:
+        out = decide(graph, config, late, by="ana", args={"amount": 5} if late == "edit" else None)  # type: ignore[arg-type]
+    if kind == "unknown":
+        assert bool(graph.get_state(config).interrupts) is (late != "approve")
+        return
+    edited_transfer = (
+        kind == "transfer" and late == "edit"
+    )  # no decision at all, so that the question is closed when it comes back
+    assert edited_transfer or "expired" in [m.text for m in out["messages"] if m.type == "tool"][-1]
+    assert [each for each in ran if each != 2] == [each for each in done if each != 2]
+    assert out["active_agent"] == "alice"
+
+
+def test_f22_a_transfer_beside_a_write_is_a_question_of_its_own(desk: Desk, config: Any) -> None:
+    """F22: in one turn the write and the transfer are asked apart, and each answer is for its own."""
+    edge = Handoff(to="bob", approval=True)
+    turn = [call("refund", amount=1), call("transfer_to_bob", reason="r")]
+    for answers, writes, owner in ((["approve", "reject"], [1], "alice"), (["reject", "approve"], [], "bob")):
+        ran.clear()
+        graph = desk(alice={"turns": [turn, "kept"], "tools": [privileged(refund)], "handoffs": [edge]}, bob={"turns": ["kept"]})
+        graph.invoke(say("hi"), config)
+        for answer, kind in zip(answers, ["write", "transfer"], strict=True):
+            assert asked(graph, config)["handoff"]["kind"] == kind
+            out = decide(graph, config, answer, by="ana")  # type: ignore[arg-type]
+        assert (ran, out["active_agent"]) == (writes, owner)
+        assert history_faults(out["messages"]) == []
+
+
+def test_f22_a_transfer_of_an_agent_with_a_graph_of_its_own_can_need_an_approval(config: Any) -> None:
+    """F22: the edge's approval holds for an agent that is a compiled graph, too."""
+    to_bob = create_handoff_tool(agent_name="bob")
+    model = ScriptedChatModel([call("transfer_to_bob", reason="the-reason"), "I keep it"], agent="alice")
+    inner = StateGraph(MessagesState)
+    inner.add_node("think", lambda state: {"messages": [model.bind_tools([to_bob]).invoke(state["messages"])]})
+    inner.add_node("tools", ToolNode([to_bob]))
+    inner.add_edge(START, "think")
+    inner.add_conditional_edges("think", tools_condition)
+    alice = Agent(name="alice", description="A", graph=inner.compile(), handoffs=[Handoff(to="bob", approval=True)])
+    bob = Agent(name="bob", description="B", model=ScriptedChatModel(["hello"], agent="bob"))
+    graph = create_handoff_graph([alice, bob], default_active_agent="alice").compile(checkpointer=InMemorySaver())
+    graph.invoke(say("hi"), config)
+    assert asked(graph, config)["action_requests"][0]["args"]["reason"] == "the-reason"
+    out = decide(graph, config, "reject", by="ana")
+    assert (out["active_agent"], out["messages"][-1].text) == ("alice", "I keep it")
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])

@@ -270,9 +270,11 @@ class Catalog:
             return named
         return next((edge for edge in edges.values() if edge.to == target), None)
 
-    def owner(self, name: str | None) -> str | None:
-        """Return the present name of an owner, following aliases; None if there is no such owner any more."""
-        name = self.aliases.get(name or "", name)
+    def owner(self, name: Any) -> str | None:
+        """Return the present name of an owner, following aliases; None if there is no such owner any more, or it is no name."""
+        if not isinstance(name, str):
+            return None
+        name = self.aliases.get(name, name)
         return name if name in self.agents or name in self.people else None
 
 

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.config import get_config
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Command, Interrupt, StateSnapshot
+from langgraph.types import Command, Interrupt, Send, StateSnapshot, StateUpdate
 
 from langgraph_handoff.agents import Catalog
 from langgraph_handoff.beside import abeside, achosen_ledger, beside, chosen_ledger
@@ -27,7 +27,7 @@ from langgraph_handoff.errors import (
     StaleRequestError,
 )
 from langgraph_handoff.ledger import Ledger, WriteRecord
-from langgraph_handoff.state import as_messages
+from langgraph_handoff.state import HandoffChannel, as_messages, check_update
 from langgraph_handoff.trace import interrupts_in
 
 if TYPE_CHECKING:
@@ -108,9 +108,12 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
             NoOpenRequestError: If an answer comes and nothing was asked.
             RolledBackError: If the thread's checkpoints are older than its last privileged write.
             StaleRequestError: If an answer names a request that is not open.
+            StateUpdateError: If the input writes something to state that would not be taken.
             ThreadBusyError: If another run works on the thread. Nothing was stored.
         """
         config = self._checked(config)
+        if not _is_nested(config.get("configurable") or {}):
+            self._check_written(input)
         saver = self._saver(config)
         near = beside(saver)
         ledger = chosen_ledger(self._own_ledger(config), near)
@@ -128,6 +131,8 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
     async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
         """Run the graph as the host does, behind the front door's checks; see `stream` for what it raises."""
         config = self._checked(config)
+        if not _is_nested(config.get("configurable") or {}):
+            self._check_written(input)
         saver = self._saver(config)
         near = await abeside(saver)
         ledger = await achosen_ledger(self._own_ledger(config), near)
@@ -166,6 +171,28 @@ class CompiledHandoffGraph(CompiledStateGraph[Any, Any, Any, Any]):
         if _is_older(stored, known):
             found = stored.checkpoint["id"] if stored else "nothing"
             raise RolledBackError(thread_id=thread_id, known=known, found=found, location=ledger.location)
+
+    def bulk_update_state(self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]) -> RunnableConfig:
+        """Update state as the host does, if it is an update that the state takes; `update_state` comes by here too.
+
+        Raises:
+            StateUpdateError: If it is not; nothing was stored.
+            PackageError: If it holds a package that is not valid; nothing was stored.
+        """
+        self._check_written([each.values for step in supersteps for each in step])
+        return super().bulk_update_state(config, supersteps)
+
+    async def abulk_update_state(self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]) -> RunnableConfig:
+        """Update state as the host does, if it is an update that the state takes; see `bulk_update_state`."""
+        self._check_written([each.values for step in supersteps for each in step])
+        return await super().abulk_update_state(config, supersteps)
+
+    def _check_written(self, given: Any) -> None:
+        """Refuse what a client writes to state if it would not be taken: once stored it would stay."""
+        for update in _updates_in(given):
+            check_update(update)
+            if "handoff" in update and isinstance(channel := self.channels.get("handoff"), HandoffChannel):
+                channel.read(update["handoff"])
 
     def _checked(self, config: RunnableConfig | None) -> RunnableConfig:
         configurable = _whole(self.config, config)
@@ -235,6 +262,21 @@ def _whole(bound: RunnableConfig | None, given: RunnableConfig | None) -> dict[s
     except RuntimeError:  # no node around this call
         return named
     return {**(around.get("configurable") or {}), **named}
+
+
+def _updates_in(given: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every update of state that an input, a command, or what a command sends to a node holds."""
+    if isinstance(given, Command):
+        yield from _updates_in([given.update, given.goto])
+    elif isinstance(given, Send):
+        yield from _updates_in(given.arg)
+    elif isinstance(given, Mapping):
+        yield given
+    elif isinstance(given, list | tuple):
+        if all(isinstance(each, tuple) and len(each) == 2 for each in given):  # a command's update as pairs
+            given = [{key: value} for key, value in given]
+        for each in given:
+            yield from _updates_in(each)
 
 
 def _is_nested(configurable: Mapping[str, Any]) -> bool:

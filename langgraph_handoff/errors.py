@@ -35,6 +35,7 @@ __all__ = (
     "RolledBackError",
     "ScriptError",
     "StaleRequestError",
+    "StateUpdateError",
     "StorageError",
     "ThreadBusyError",
     "UnknownHandoffError",
@@ -160,6 +161,12 @@ class NoModelError(HandoffError):
 
 class MemoryStoreError(HandoffError):
     """The memory's store could not be used: {problem}."""
+
+
+class StateUpdateError(HandoffError):
+    """A write to the state's `{channel}` is not valid: {problem}. Nothing was stored. Correct the named parts; agents and tools
+    move a case by handoffs, not by writing its state.
+    """
 
 
 class InputFilterError(HandoffError):

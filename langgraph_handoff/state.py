@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, NotRequired, Self
+from typing import Annotated, Any, Final, Self, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -21,14 +21,15 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_messages,
 )
-from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from langgraph.channels.base import BaseChannel
 from langgraph.errors import EmptyChannelError, InvalidUpdateError
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from typing_extensions import TypedDict
 
-from langgraph_handoff.errors import UnknownPackageTypeError
+from langgraph_handoff.errors import PackageError, StateUpdateError, UnknownPackageTypeError
 from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.shapes import Event, Ownership, fits, problem_of, sound
 
 __all__ = (
     "DELTA",
@@ -39,6 +40,7 @@ __all__ = (
     "append_events",
     "append_messages",
     "as_messages",
+    "check_update",
     "event",
     "is_user",
     "last_user_text",
@@ -60,42 +62,6 @@ REMOVED_BY: Final = "handoff_removed_by"
 
 SNAPSHOT_FREQUENCY: Final = 100
 """Writes of a delta channel between two whole copies in storage."""
-
-
-class Event(TypedDict):
-    """One thing that happened to a case."""
-
-    id: str
-    """Made from checkpointed ids only, so that a node that runs again writes the same event."""
-    kind: str
-    agent: str
-    at: float
-    """Unix seconds."""
-    detail: NotRequired[dict[str, Any]]
-
-
-class Ownership(TypedDict, total=False):
-    """What belongs to `active_agent` and is written in the same update."""
-
-    epoch: int
-    """Grows by one with every change of owner."""
-    hop: int
-    """Handoffs in this case so far."""
-    turn: str
-    """Id of the user's message that the present turn answers."""
-    turn_hops: int
-    """Handoffs in the present turn."""
-    stack: list[dict[str, str]]
-    """Owners who get the case back, outermost first: `{"agent", "rule", "handoff_id"}`."""
-    queue: list[dict[str, Any]]
-    """Destinations that were asked for but not carried out yet: `{"from", "to", "tool", "content", "turn"}`."""
-    given: dict[str, Any]
-    """The last change of owner, by which a bounce is known: `{"from", "to", "message", "known"}`, of a return also `"asked"`."""
-    how: str
-    """How the owner got the case: handoff, return or decline."""
-    via: str
-    """Tool over whose edge the owner got the case."""
-    closed: bool
 
 
 def as_messages(written: Any) -> list[BaseMessage]:
@@ -177,12 +143,12 @@ def _among_results(talk: Sequence[BaseMessage], asking: int, order: Sequence[str
 
 
 def append_events(state: Sequence[Event], writes: Iterable[Any]) -> list[Event]:
-    """Fold writes into the log; an event id that is there already is not added again."""
+    """Fold writes into the log; an event id that is there already is not added again, and what is no event is left out."""
     log = list(state)
     known = {event["id"] for event in log}
     for write in writes:
         for event in write if isinstance(write, list) else [write]:
-            if event["id"] not in known:
+            if fits("event", event) and event["id"] not in known:
                 known.add(event["id"])
                 log.append(event)
     return log
@@ -192,10 +158,10 @@ def merge_case(case: Mapping[str, Any] | None, write: Mapping[str, Any] | None) 
     """Merge a write into the case file.
 
     Dictionaries are merged by key, a later value wins; lists gain what they do not hold yet and lose nothing, so that a
-    constraint can only be added; anything else is replaced.
+    constraint can only be added; anything else is replaced. What has not the shape of its part is left out.
     """
-    merged = dict(case or {})
-    for key, value in (write or {}).items():
+    merged = sound("case", case)
+    for key, value in sound("case", write).items():
         held = merged.get(key)
         if isinstance(held, dict) and isinstance(value, Mapping):
             merged[key] = {**held, **value}
@@ -213,6 +179,14 @@ def _append_messages(state: Sequence[BaseMessage], write: Any) -> list[BaseMessa
 
 def _append_events(state: Sequence[Event], write: Any) -> list[Event]:
     return append_events(state, [write])
+
+
+class OwnershipChannel(LastValue[Ownership]):
+    """Holds the ownership record: one write a step, and of that the parts that have their shape."""
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take the step's one write."""
+        return super().update([cast("Ownership", sound("ownership", each)) for each in values])
 
 
 class HandoffChannel(BaseChannel[HandoffPackage | None, Any, dict[str, Any]]):
@@ -288,19 +262,36 @@ class HandoffChannel(BaseChannel[HandoffPackage | None, Any, dict[str, Any]]):
     def update(self, values: Sequence[Any]) -> bool:
         """Take the step's one write.
 
+        A package that claims to be one of ours must be valid: without it its owner may not go on. Anything else that is no
+        package was written by a client, and is not taken.
+
         Raises:
             InvalidUpdateError: If two nodes wrote a package in one step.
-            PackageError: If it is not a valid package. The channel keeps what it had.
+            PackageError: If a stored package is not valid. The channel keeps what it had.
         """
         if not values:
             return False
         if len(values) > 1:
             raise InvalidUpdateError(f"`{self.key}` takes one package a step and was given {len(values)}.")
-        value = values[0]
-        self._value = value if isinstance(value, HandoffPackage) or value is None else self._load(value)
+        try:
+            self._value = self.read(values[0])
+        except PackageError:
+            if isinstance(values[0], Mapping) and "package_type" in values[0]:
+                raise
+            return False
         return True
 
-    def _load(self, stored: Mapping[str, Any]) -> HandoffPackage:
+    def read(self, value: Any) -> HandoffPackage | None:
+        """Return what would be taken: a package, given as such or in its stored form, or None.
+
+        Raises:
+            PackageError: If it is not valid; the channel keeps what it had.
+        """
+        return value if isinstance(value, HandoffPackage) or value is None else self._load(value)
+
+    def _load(self, stored: Any) -> HandoffPackage:
+        if not isinstance(stored, Mapping):
+            raise PackageError(problem=f"it is a {type(stored).__name__}, not an object")
         name = str(stored.get("package_type") or HandoffPackage.__name__)
         if name not in self._types:
             raise UnknownPackageTypeError(package=name, known=", ".join(sorted(self._types)))
@@ -332,8 +323,43 @@ class HandoffState(TypedDict, total=False):
     """The case file: ids, facts, constraints, artifacts, completed actions, open questions."""
     events: Annotated[list[Event], _events_channel()]
     """What happened."""
-    ownership: Ownership
+    ownership: Annotated[Ownership, OwnershipChannel]
     """Epoch, budget, return stack and follow-ups; written together with `active_agent`."""
+
+
+def check_update(update: Mapping[str, Any]) -> None:
+    """Refuse a write to state that would not be taken as it is.
+
+    Args:
+        update: Channel → value; channels that are not known here may hold anything.
+
+    Raises:
+        StateUpdateError: If a value has not the shape of its channel; the text names the wrong parts.
+    """
+    for channel, value in update.items():
+        problem = ""
+        if channel == "messages":
+            problem = _no_messages(value)
+        elif channel == "events":
+            problem = "; ".join(
+                filter(None, (problem_of("event", each) for each in (value if isinstance(value, list) else [value])))
+            )
+        elif channel == "ownership":
+            problem = problem_of("ownership", value)
+        elif channel == "case" and value is not None:
+            problem = problem_of("case", value)
+        elif channel == "active_agent" and not isinstance(value, str | None):
+            problem = f"it is a {type(value).__name__}, not a name"
+        if problem:
+            raise StateUpdateError(channel=channel, problem=problem)
+
+
+def _no_messages(value: Any) -> str:
+    try:
+        as_messages(value)
+    except Exception as error:  # noqa: BLE001 (the host raises whatever its converters raise)
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ""
 
 
 def ownership_of(state: Mapping[str, Any]) -> Ownership:

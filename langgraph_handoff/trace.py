@@ -137,7 +137,7 @@ def metrics_of(state: Mapping[str, Any]) -> Metrics:
     events: list[Event] = state.get("events") or []
     kinds = Counter(each["kind"] for each in events)
     moves = [each.get("detail") or {} for each in events if each["kind"] in ("accepted", "returned", "declined")]
-    pairs = [(move["from"], move["to"]) for move in moves if "to" in move]
+    pairs = [(move["from"], move["to"]) for move in moves if "from" in move and "to" in move]
     tokens: Counter[str] = Counter()
     for message in state.get("messages") or []:
         if isinstance(message, AIMessage) and message.usage_metadata:

@@ -340,8 +340,9 @@ class _Sitting:
 
     def _note(self, record: WriteRecord) -> str:
         for each in reversed(self.state.get("events") or []):
-            if each["kind"] == "not_a_decision" and each["detail"]["request_id"] == record.request_id:
-                return str(each["detail"]["why"])
+            detail = each.get("detail") or {}
+            if each["kind"] == "not_a_decision" and detail.get("request_id") == record.request_id:
+                return str(detail.get("why") or "")
         return ""
 
     def _story(self, record: WriteRecord, decision: Decision, args: Mapping[str, Any] | None = None) -> list[Event]:

@@ -27,7 +27,9 @@ def needs_intake(desk: Desk, state: Mapping[str, Any]) -> bool:
 
 
 def intake(desk: Desk, state: Mapping[str, Any], config: RunnableConfig) -> Steps:
-    """Choose an owner and open the case."""
+    """Choose an owner and open the case. A case that has an owner is left to it: only a client's `goto` brings it here."""
+    if not needs_intake(desk, state):
+        return Command(goto=str(state["active_agent"]))
     previous = state.get("active_agent")
     held: Ownership = dict(state.get("ownership") or {})  # type: ignore[assignment]
     catalog = desk.catalog

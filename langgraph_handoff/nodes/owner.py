@@ -16,6 +16,7 @@ from langgraph_handoff.context import build_view
 from langgraph_handoff.desk import Desk, tell
 from langgraph_handoff.notebook import note_results, shown_notes
 from langgraph_handoff.package import HandoffPackage
+from langgraph_handoff.shapes import Waiting
 from langgraph_handoff.state import Event, Ownership, event, is_user, ownership_of, unanswered
 from langgraph_handoff.steps import Effect, Steps
 from langgraph_handoff.tools import NOT_ALONE, REQUEST
@@ -123,7 +124,7 @@ def _answered(
 def _queued(desk: Desk, agent: str, state: Mapping[str, Any], plan: TurnPlan) -> Ownership:
     ownership = ownership_of(state)
     edges = desk.catalog.edges[agent]
-    waiting = [
+    waiting: list[Waiting] = [
         {"from": agent, "to": edges[call["name"]].to, "tool": call["name"], "content": call["args"], "turn": ownership["turn"]}
         for call in plan.queued
     ]

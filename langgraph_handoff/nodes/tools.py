@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from langchain_core.messages import AnyMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AnyMessage, RemoveMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
@@ -21,6 +21,8 @@ RUNTIME_KEYS = frozenset({"active_agent", "ownership", "handoff", "events"})
 """State that tools may read but only nodes write: a tool cannot move a case."""
 _EXTRA = frozenset({"human", "system", "remove"})
 """Messages that a tool may write besides its result."""
+_THEN = frozenset({"write", "transfer"})
+"""Where it may go on besides the owner."""
 
 
 def tools(desk: Desk, runners: Mapping[str, ToolNode], sent: Mapping[str, Any], config: RunnableConfig) -> Steps:
@@ -33,10 +35,10 @@ def tools(desk: Desk, runners: Mapping[str, ToolNode], sent: Mapping[str, Any], 
             nothing of it is copied into the checkpoint.
         config: The run's config.
     """
-    call, agent = sent["call"], desk.catalog.owner(sent["agent"])
-    if agent is None:
+    call, agent = sent.get("call"), desk.catalog.owner(sent.get("agent"))
+    if agent is None or not _is_call(call):  # gone meanwhile, or a client's `goto` that brings no call
         return Command(goto="intake")
-    then = agent if sent["then"] == sent["agent"] else sent["then"]
+    then = sent.get("then") if sent.get("then") in _THEN else agent
     runner = runners.get(agent)
     if runner is None:
         text = f"{agent} does not hold {call['name']} any more, so this call was not taken further."
@@ -44,6 +46,10 @@ def tools(desk: Desk, runners: Mapping[str, ToolNode], sent: Mapping[str, Any], 
     out = yield Effect(lambda: runner.invoke([call], config), lambda: runner.ainvoke([call], config))
     message, update = one_result(call, out)
     return Command(update={**update, "messages": [*update.get("messages", []), message]}, goto=then)
+
+
+def _is_call(given: Any) -> TypeGuard[ToolCall]:
+    return isinstance(given, Mapping) and isinstance(given.get("args"), Mapping) and bool(given.get("name") and given.get("id"))
 
 
 def one_result(call: Any, out: Any) -> tuple[ToolMessage, dict[str, Any]]:

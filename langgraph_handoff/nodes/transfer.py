@@ -25,6 +25,7 @@ from langgraph_handoff.lifecycle import TRANSFER, advance
 from langgraph_handoff.notebook import note_move, note_results, note_verdict
 from langgraph_handoff.package import ASKS_FOR_VERDICT, HandoffPackage, Verdict
 from langgraph_handoff.redaction import redacted
+from langgraph_handoff.shapes import Given, Lender, Waiting
 from langgraph_handoff.state import Event, Ownership, event, is_user, last_user_text, ownership_of, unanswered, user_turn
 from langgraph_handoff.steps import Steps
 from langgraph_handoff.turn import refusal, result
@@ -318,10 +319,10 @@ class _Move:
             return ""
         if given.get("asked") not in (None, _mark(package)):
             return ""  # a worker that has reported may be asked something else
-        since = _since(self.messages, given["message"])
+        since = _since(self.messages, given.get("message", ""))
         if any(is_user(each) or self._is_news(each) for each in since):
             return ""
-        if set(_known(package)) - set(given["known"]):
+        if set(_known(package)) - set(given.get("known", ())):
             return ""
         return (
             f"{package.to_agent} gave you this case and nothing new is known since. A new fact, artifact, tool result, "
@@ -334,7 +335,7 @@ class _Move:
         kinds = self.desk.kinds(self.agent)
         return kinds.get(message.name or "", "") in ("read", "write")
 
-    def _stack(self, edge: Handoff, package: HandoffPackage) -> list[dict[str, str]]:
+    def _stack(self, edge: Handoff, package: HandoffPackage) -> list[Lender]:
         """Return the return stack after a handoff: lenders on top of each other; handing to one of them unwinds to it."""
         target = package.to_agent
         stack = [*(self.ownership.get("stack") or [])]
@@ -356,7 +357,7 @@ class _Move:
     def _moved(
         self,
         package: HandoffPackage,
-        stack: Sequence[dict[str, str]],
+        stack: Sequence[Lender],
         written: Sequence[BaseMessage],
         happened: Sequence[Event],
         target: str,
@@ -366,8 +367,8 @@ class _Move:
         goto: str | None = None,
     ) -> Command[Any]:
         held = self.ownership
-        last = self.reply.id if self.reply else ""
-        step = {"from": self.agent, "to": target, "message": last, "known": _known(package)}
+        last = (self.reply.id if self.reply else "") or ""
+        step: Given = {"from": self.agent, "to": target, "message": last, "known": _known(package)}
         if how == "return" and self.held is not None:
             step["asked"] = _mark(self.held)
 
@@ -411,10 +412,10 @@ class _Move:
         update = {"messages": [refusal(call, text, kind)], "events": tell([told]), "ownership": self.ownership}
         return Command(update=update, goto=self.agent)
 
-    def _follow_up(self, call: ToolCall, queue: Sequence[Mapping[str, Any]], said: AIMessage) -> Command[Any]:
+    def _follow_up(self, call: ToolCall, queue: Sequence[Waiting], said: AIMessage) -> Command[Any]:
         """Open the first waiting follow-up instead of closing; one that is not valid is dropped with an event."""
         first = queue[0]
-        self.ownership["queue"] = [dict(item) for item in queue[1:]]
+        self.ownership["queue"] = [*queue[1:]]
         tool, catalog = str(first.get("tool") or ""), self.desk.catalog
         sender, target = catalog.owner(first["from"]), catalog.owner(first["to"])
         if target is None or target == self.agent:

@@ -81,6 +81,12 @@ class PostgresLeases(Leases):
                 self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        """End the session. Leases beside a saver of the host's end with it, and nobody closes them."""
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+
     def _locked(self, key: int) -> bool:
         """Ask the server for the lock; over a new session, which takes the others again too, if the old one is lost."""
         if self._connection is not None:

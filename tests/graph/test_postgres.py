@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import traceback
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
@@ -196,3 +198,34 @@ def test_the_store_is_in_the_database_too(url: str) -> None:
     assert found is not None
     assert again is not None
     assert found.value == again.value == {"text": "Grüße"}
+
+
+@pytest.mark.parametrize("kind", ["connect", "host"])
+async def test_an_async_run_does_not_block_the_loop(url: str, config: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No statement is sent and no connection is asked for in the loop's own thread: not by ledger, leases, saver or storage."""
+    blocking: list[str] = []
+
+    def watched(original: Any) -> Any:
+        def watching(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop()
+                blocking.append("".join(traceback.format_stack(limit=6)))
+            return original(*args, **kwargs)
+
+        return watching
+
+    for owner, name in (
+        (psycopg.Cursor, "execute"),
+        (psycopg.Cursor, "executemany"),
+        (psycopg.Connection, "connect"),
+        (ConnectionPool, "getconn"),
+    ):
+        monkeypatch.setattr(owner, name, watched(getattr(owner, name)))
+    async with aconnect(url) if kind == "connect" else apooled(url) as opened:
+        if isinstance(opened, AsyncPostgresSaver):
+            await opened.setup()
+        graph = graph_of(storage=opened) if kind == "connect" else graph_of(checkpointer=opened)
+        await graph.ainvoke(say("pay"), config)
+        out = await adecide(graph, config, "approve", by="ana")
+    assert out["messages"][-1].text == "done"
+    assert blocking == []

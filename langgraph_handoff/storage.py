@@ -1,7 +1,8 @@
 """From one address: checkpointer, store and ledger.
 
 The checkpoints' file is written in WAL mode with `synchronous=NORMAL`, which survives a killed process; the ledger has a file of
-its own beside it, with `synchronous=FULL`, since what it says must never be older than what was done.
+its own beside it, with `synchronous=FULL`, since what it says must never be older than what was done. For Postgres see
+`storage_postgres`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,21 @@ GOLDEN = {
         'The tool `pay` is a privileged write and this graph has no write ledger. Compile with `storage=connect("cases.db")`, with '
         "`ledger=...`, or set HANDOFF_LEDGER_URL.",
     ),
+    "LedgerError": (
+        {"location": "cases.ledger.db", "problem": "the disk is full"},
+        "The write ledger at cases.ledger.db could not be used: the disk is full. Nothing was written; free the file or disk, or bring the "
+        "server back, and run the case again.",
+    ),
+    "LedgerUnsettledError": (
+        {"location": "postgresql://host/cases", "problem": "the line went dead"},
+        "The write ledger at postgresql://host/cases was lost in the middle of a move: the line went dead. Whether the move is stored will "
+        "show when the ledger can be read again: run the case again then, and it goes on from what is stored.",
+    ),
+    "ExtraMissingError": (
+        {"url": "postgresql://...", "problem": "No module named 'psycopg'", "extra": "postgres"},
+        "The storage at postgresql://... needs an optional part of the package (No module named 'psycopg'). Install it: "
+        '`pip install "langgraph-handoff[postgres]"`.',
+    ),
     "ThreadBusyError": (
         {"thread_id": "t"},
         "Another run is working on thread `t`. Wait until it ends, then send this input again.",

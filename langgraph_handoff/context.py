@@ -70,13 +70,18 @@ def build_view(
     messages = typed.get("messages") or []
     system = _system(agent, state, notes)
     last = _last_words(messages)
-    brief = _brief(_package(agent, typed, last), typed, remembered)
+    package = _package(agent, typed)
+    told = _tells(last, package)
+    brief = _brief(package, typed, remembered, told=told)
     head = [*system, *brief]
     talk: list[BaseMessage] = [*agent.context(state)] if callable(agent.context) else _talk(agent, messages, hidden)
     left = max_tokens
     if not _surely_fits([*head, *talk], max_tokens):
         left = max(max_tokens - count_tokens_approximately(head), max_tokens // 4)
-    view = [*head, *_paired(_bounded(talk, left, last))]
+    talk = _paired(_bounded(talk, left, last))
+    if not told and _tells(talk, package):  # the words are further back, in the agent's own talk
+        brief = _brief(package, typed, remembered, told=True)
+    view = [*system, *brief, *talk]
     if input_filter is not None:
         view = _filtered(view, input_filter, [*brief, *last])
     return cast("list[AnyMessage]", view)
@@ -100,18 +105,21 @@ def _system(agent: Agent, state: Mapping[str, Any], notes: Sequence[str]) -> lis
     return [SystemMessage(text)] if text else []
 
 
-def _package(agent: Agent, state: HandoffState, shown: Sequence[BaseMessage]) -> HandoffPackage | None:
-    """Return the owner's package, without the user's words where they are shown anyway."""
+def _package(agent: Agent, state: HandoffState) -> HandoffPackage | None:
     package = state.get("handoff")
-    if not isinstance(package, HandoffPackage) or package.to_agent != agent.name:
-        return None
-    request = package.user_request
-    said = bool(request) and any(str(each.text).startswith(request) for each in shown)
-    return package.model_copy(update={"user_request": ""}) if said else package
+    return package if isinstance(package, HandoffPackage) and package.to_agent == agent.name else None
 
 
-def _brief(package: HandoffPackage | None, state: HandoffState, remembered: Sequence[str]) -> list[BaseMessage]:
-    lines = package.brief().splitlines() if package else []
+def _tells(talk: Sequence[BaseMessage], package: HandoffPackage | None) -> bool:
+    """Return whether a talk holds the user's words that a package repeats."""
+    request = package.user_request if package else ""
+    return bool(request) and any(is_user(each) and str(each.text).startswith(request) for each in talk)
+
+
+def _brief(package: HandoffPackage | None, state: HandoffState, remembered: Sequence[str], *, told: bool) -> list[BaseMessage]:
+    """Return the brief; the user's words are left out of it where they are told anyway."""
+    told_of = package.model_copy(update={"user_request": ""}) if package and told else package
+    lines = told_of.brief().splitlines() if told_of else []
     lines += _case_lines(state.get("case") or {}, package)
     lines += [*_queue_lines(state.get("ownership") or {}), *remembered]
     if not lines:

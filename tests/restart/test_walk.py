@@ -129,7 +129,7 @@ def test_a_kill_around_the_approval_writes_once(tmp_path: Path, marker: str) -> 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a step ends with exit code 130, and the case goes on as if nothing had happened."""
     db = tmp_path / "cases.db"
-    args = ["demo", "--case", "c1", "--db", str(db), "--auto", "approve", "--delay", "0.3"]
+    args = ["demo", "--case", "c1", "--db", str(db), "--auto", "approve", "--delay", "1"]
     assert stopped_at(lambda line: "key_status(" in line, *args, by=signal.SIGINT) == 130
     assert finish(db) == WALK
     assert credits_of(db) == [CREDIT]
